@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one function that says how many bytes a geometry needs and what an arena of a given size does with them:
+// used by the planner, the session and every refusal alike. Needs no device: capabilities are handed in.
+// Read next: session/session.hpp (which lays out exactly this), memory/arena.hpp.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kvspan/core/error.hpp"
+#include "kvspan/core/layout/geometry.hpp"
+#include "kvspan/kvspan.h"
+
+namespace kvspan {
+
+// Told by the engine, never guessed from a count: one token of a prompt is still prefill.
+enum class Phase : std::uint8_t { prefill, decode };
+
+[[nodiscard]] const char* name(Phase phase);
+
+// The capability of `layer` for `rows` rows a sequence in `phase`: asked of a backend, or recorded earlier.
+using CapabilityLookup =
+    std::function<Result<kvspan_attention_caps_t>(std::size_t layer, Phase phase, std::uint32_t rows)>;
+
+struct PlanRequest {
+  Geometry geometry;
+  std::uint64_t context_tokens = 0;  // longest history of a sequence
+  std::uint32_t sequences = 1;
+  std::uint32_t prefill_rows_max = 1024;  // rows a sequence and step; the planner may choose fewer
+  std::uint32_t prefill_rows_fixed = 0;   // not 0: exactly this many, or refuse
+  std::uint32_t decode_rows = 1;          // rows a sequence and step, 1..64
+  std::uint64_t arena_bytes = 0;          // 0 = only tell the minimum
+  CapabilityLookup capabilities;
+};
+
+// One part of the arena in one phase. Parts that serve every phase appear once a phase with equal bytes.
+struct PlanComponent {
+  std::string name;  // "resident pages", "ring", "tails", "split states", "accumulators", "workspace"
+  Phase phase;
+  std::uint64_t size_bytes;
+};
+
+// Byte sizes of the arena's regions, in their order; each offset is the sum of those before it.
+struct PlanRegions {
+  std::uint64_t resident_bytes = 0;
+  std::uint64_t slots_bytes = 0;  // ring slots, then tail slots, all of slot_bytes
+  std::uint64_t states_bytes = 0;
+  std::uint64_t accumulators_bytes = 0;
+  std::uint64_t workspace_bytes = 0;
+
+  [[nodiscard]] std::uint64_t total_bytes() const {
+    return resident_bytes + slots_bytes + states_bytes + accumulators_bytes + workspace_bytes;
+  }
+};
+
+enum class PlanMode : std::uint8_t { resident, streaming };
+
+[[nodiscard]] const char* name(PlanMode mode);
+
+struct Plan {
+  PlanMode mode = PlanMode::streaming;
+  PlanRegions regions;
+  std::vector<PlanComponent> components;
+  std::vector<PageLayout> pages;                 // [layer]
+  std::vector<std::uint32_t> resident_pages;     // [layer] first pages of every sequence
+  std::vector<std::uint64_t> resident_offsets;   // [layer] bytes from the start of a sequence's resident part
+  std::uint64_t resident_sequence_bytes = 0;     // resident part of one sequence
+  std::uint64_t slot_bytes = 0;                  // the largest page of any layer
+  std::uint32_t ring_slots = 0;
+  std::uint32_t group_pages = 1;  // pages a fetch
+  std::uint32_t tail_slots = 0;
+  std::uint32_t prefill_rows = 0;  // rows a sequence and step
+  std::uint32_t decode_rows = 0;
+  std::uint32_t prefill_splits_in_flight = 1;
+  std::uint32_t decode_splits_in_flight = 1;
+  std::uint32_t pages_a_sequence = 0;  // of one layer at context_tokens
+  std::uint64_t alignment = 0;         // of every region
+  std::uint64_t minimum_arena_bytes = 0;
+  std::uint64_t history_bytes = 0;  // host bytes of all sequences at context_tokens, page-padded
+};
+
+// Exact bytes. With arena_bytes the largest layout that fits; without, the minimum's layout.
+// Errors: invalid_argument or unsupported (what the geometry asks), device_memory when the arena is below the
+// minimum: required = minimum, component and message name phase, largest component and shortfall; the same request
+// with exactly `required` bytes succeeds and with one less fails.
+[[nodiscard]] Result<Plan> plan(const PlanRequest& request);
+
+// tail(rows) of the contract: ceil((rows + page - 1) / page) + 1 pages a sequence and layer.
+[[nodiscard]] constexpr std::uint32_t tail_pages(std::uint32_t rows, std::uint32_t page_tokens) {
+  const std::uint64_t span = static_cast<std::uint64_t>(rows) + page_tokens - 1;
+  return static_cast<std::uint32_t>((span + page_tokens - 1) / page_tokens + 1);
+}
+
+// S(n): tokens of a split of a history of n visible tokens, N splits, cut at granules.
+[[nodiscard]] constexpr std::uint64_t split_tokens(std::uint64_t visible_tokens, std::uint32_t splits,
+                                                   std::uint32_t granule) {
+  const std::uint64_t each = (visible_tokens + splits - 1) / splits;
+  const std::uint64_t rounded = (each + granule - 1) / granule * granule;
+  return rounded == 0 ? granule : rounded;
+}
+
+}  // namespace kvspan

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prefetch in demand order: the pages that a step will read, grouped, each group one batched copy into ring slots
+// as soon as slots are free. Strictly first in, first out. Not here: which pages those are (session/step.cpp).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "kvspan/core/backend/lane.hpp"
+#include "kvspan/core/error.hpp"
+#include "kvspan/core/stream/slot_ring.hpp"
+#include "kvspan/core/stream/tail_slots.hpp"
+
+namespace kvspan {
+
+// Consecutive pages of one layer of one sequence: one copy, one wave.
+struct PageGroup {
+  std::uint32_t sequence = 0;
+  std::uint32_t layer = 0;
+  std::uint64_t first_page = 0;
+  std::uint32_t pages = 0;
+
+  [[nodiscard]] bool operator==(const PageGroup&) const = default;
+};
+
+// A group whose copy was submitted.
+struct FetchedGroup {
+  PageGroup group;
+  std::vector<std::uint32_t> slots;  // [page of the group]
+  std::uint64_t ready = 0;           // value of the upload lane
+};
+
+// Submits the copy of a group into `slots`; returns the upload lane's value.
+using FetchGroup =
+    std::function<Result<std::uint64_t>(const PageGroup&, const std::vector<std::uint32_t>& slots)>;
+
+// Invariant: groups are fetched, handed out and given back in the order they were demanded; a slot is
+// demanded again only after its reader was submitted. Thread class: SYNC(prefetcher).
+class Prefetcher {
+ public:
+  // `ring` outlives the prefetcher.
+  Prefetcher(SlotRing& ring, FetchGroup fetch) : ring_(&ring), fetch_(std::move(fetch)) {}
+
+  // What the step reads, in order. Groups that were primed for exactly this are kept; if the primed ones differ,
+  // all are dropped (their slots wait for their copies by hazard).
+  void demand(std::vector<PageGroup> groups);
+
+  // Fetches groups while slots are free. Errors: the submit's own.
+  [[nodiscard]] Result<void> pump();
+
+  // The next group in order, its copy submitted. There must be one.
+  [[nodiscard]] Result<FetchedGroup> next();
+
+  // Gives back the oldest group handed out, read at `compute`.
+  void release(const FetchedGroup& group, const Moment& read);
+
+  // Drops everything; hazards stay.
+  void cancel();
+
+  [[nodiscard]] bool done() const { return waiting_.empty() && fetched_.empty(); }
+
+ private:
+  SlotRing* ring_;
+  FetchGroup fetch_;
+  std::deque<PageGroup> waiting_;      // not fetched yet
+  std::deque<FetchedGroup> fetched_;   // fetched, not handed out
+  std::uint32_t handed_out_slots_ = 0;
+};
+
+}  // namespace kvspan

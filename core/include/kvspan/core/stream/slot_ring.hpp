@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ring: page-sized device slots that are taken and given back in one order. Pure bookkeeping with a hazard a
+// physical slot. Not here: what is fetched into them (prefetch.hpp).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kvspan/core/backend/moment.hpp"
+
+namespace kvspan {
+
+// Slots first_slot .. first_slot + count - 1 of the arena's slot region.
+// Invariant: free + taken = count. Thread class: SYNC(ring).
+class SlotRing {
+ public:
+  SlotRing(std::uint32_t first_slot, std::uint32_t count) : first_(first_slot), hazards_(count) {}
+
+  [[nodiscard]] std::uint32_t count() const { return static_cast<std::uint32_t>(hazards_.size()); }
+  [[nodiscard]] std::uint32_t taken() const { return taken_; }
+  [[nodiscard]] std::uint32_t free() const { return count() - taken_; }
+
+  // The next free slot in ring order; the caller made sure that one is free.
+  [[nodiscard]] std::uint32_t take() {
+    const std::uint32_t index = (oldest_ + taken_) % count();
+    ++taken_;
+    return first_ + index;
+  }
+
+  // Gives back the oldest `slots` taken slots. Their hazards stay: whoever takes them next waits by them.
+  void give_back(std::uint32_t slots) {
+    oldest_ = count() == 0 ? 0 : (oldest_ + slots) % count();
+    taken_ -= slots;
+  }
+
+  [[nodiscard]] Hazard& hazard(std::uint32_t slot) { return hazards_[slot - first_]; }
+
+  // All work settled: everything is free and nobody is waited for.
+  void reset() {
+    taken_ = 0;
+    for (Hazard& hazard : hazards_) {
+      hazard = Hazard{};
+    }
+  }
+
+ private:
+  std::uint32_t first_;
+  std::uint32_t oldest_ = 0;  // index of the oldest taken slot
+  std::uint32_t taken_ = 0;
+  std::vector<Hazard> hazards_;
+};
+
+}  // namespace kvspan

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// A layer's new rows: encoded into their pages on the device, then sent down to the host behind that encode.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "state.hpp"
+
+namespace kvspan {
+
+namespace {
+
+// Rows [first_row, first_row + rows) of one page that a step appends.
+struct PageRows {
+  PageKey key;
+  DevicePage device;
+  std::uint64_t first_row = 0;   // in the page
+  std::uint32_t rows = 0;
+  std::uint32_t engine_row = 0;  // in the engine's buffers
+};
+
+struct ByteRun {
+  std::uint64_t offset = 0;  // from the page's start
+  std::uint64_t bytes = 0;
+};
+
+// Bytes of rows in a plane, widened to the copy alignment. Planes begin and end on it, so the widening stays in the
+// plane; it takes along neighbours that are equal on both sides, or dead rows that nobody reads.
+ByteRun run_of(std::uint64_t plane_offset, std::uint64_t plane_bytes, std::uint64_t token_bytes,
+               std::uint64_t first_row, std::uint64_t rows, std::uint64_t alignment) {
+  const std::uint64_t begin = first_row * token_bytes / alignment * alignment;
+  const std::uint64_t end = (first_row + rows) * token_bytes;
+  const std::uint64_t rounded = std::min((end + alignment - 1) / alignment * alignment,
+                                         (plane_bytes + alignment - 1) / alignment * alignment);
+  return {plane_offset + begin, rounded - begin};
+}
+
+std::vector<ByteRun> runs_of(const PageLayout& page, std::uint64_t first_row, std::uint64_t rows,
+                             std::uint64_t alignment) {
+  std::vector<ByteRun> runs;
+  runs.push_back(
+      run_of(0, page.k_plane_bytes, page.k_token_bytes, first_row, rows, alignment));
+  if (page.v_plane_bytes != 0) {
+    runs.push_back(run_of(page.v_offset, page.v_plane_bytes, page.v_token_bytes, first_row, rows,
+                          alignment));
+  }
+  return runs;
+}
+
+std::uint64_t copy_alignment(const kvspan_copy_limits_t& limits) {
+  return std::max({limits.source_alignment, limits.target_alignment, limits.bytes_alignment,
+                   std::uint64_t{1}});
+}
+
+kvspan_codec_item_t codec_item(const kvspan_rows_t& rows, std::uint32_t engine_row,
+                               const PageRows& page, kvspan_memory_t* memory) {
+  kvspan_codec_item_t item{};
+  item.rows = rows;
+  item.rows.offset += engine_row * rows.row_stride;
+  item.plane.memory = memory;
+  item.first_token = page.first_row;
+  item.row_count = page.rows;
+  return item;
+}
+
+}  // namespace
+
+DevicePage SessionState::resident_page(std::uint32_t sequence, std::uint32_t layer,
+                                         std::uint64_t page) {
+  const std::uint64_t offset = resident_lease.range().offset +
+                               sequence * plan.resident_sequence_bytes +
+                               plan.resident_offsets[layer] + page * plan.pages[layer].page_bytes;
+  return {offset, &sequences[sequence].resident[resident_firsts[layer] + page]};
+}
+
+DevicePage SessionState::device_page(const PageKey& key, std::uint32_t slot) {
+  if (key.page < plan.resident_pages[key.layer]) {
+    return resident_page(key.sequence, key.layer, key.page);
+  }
+  return {slots_lease.range().offset + slot * plan.slot_bytes, &tails->hazard(slot)};
+}
+
+// A begun page whose slot went to somebody else: its committed rows come back from the host.
+Result<void> SessionState::refetch_tail(const PageKey& key, std::uint32_t slot,
+                                          std::uint64_t rows) {
+  SequenceHistory& history = sequences[key.sequence].history;
+  const HostPage source = host->page(history.block(key.page), key.layer);
+  const DevicePage target = device_page(key, slot);
+  std::vector<kvspan_segment_t> segments;
+  for (const ByteRun& run :
+       runs_of(plan.pages[key.layer], 0, rows, copy_alignment(limits))) {
+    segments.push_back({source.memory, parent, source.offset + run.offset,
+                        target.offset + run.offset, run.bytes, 1, 0, 0});
+    counters.refetched_tail_bytes += run.bytes;
+  }
+  Waits waits;
+  waits.moment = history.hazard(key.layer, key.page).before_read();
+  waits.moment.merge(target.hazard->before_write());
+  const kvspan_copy_table_t* const copy = backend.tables().copy;
+  auto value = lanes->submit(
+      LaneId::upload, waits,
+      [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
+        return copy->copy(queue, segments.data(), static_cast<std::uint32_t>(segments.size()),
+                          submit, error);
+      });
+  if (!value) {
+    return tl::unexpected(std::move(value).error());
+  }
+  const Moment done = Moment::at(LaneId::upload, *value);
+  history.hazard(key.layer, key.page).read.merge(done);
+  *target.hazard = Hazard{done, {}};
+  return {};
+}
+
+// The device page that rows of the step go to, with the page's committed rows on the device.
+Result<DevicePage> SessionState::tail_page(const StepPart& part, std::uint32_t layer,
+                                             std::uint64_t page) {
+  const PageKey key{part.sequence, layer, page};
+  if (page < plan.resident_pages[layer]) {
+    return device_page(key, 0);
+  }
+  auto slot = tails->find(key);
+  if (!slot) {
+    slot = tails->take(key);
+    if (!slot) {
+      return tl::unexpected(Error{Errc::internal,
+                                  "no tail slot is left for layer " + std::to_string(layer) +
+                                      ", page " + std::to_string(page) +
+                                      ": the plan gave too few; report this bug",
+                                  0, 0, 0, "tails"});
+    }
+    const std::uint64_t begun = part.first_token % page_tokens();
+    if (page == part.first_token / page_tokens() && begun != 0) {
+      if (auto fetched = refetch_tail(key, *slot, begun); !fetched) {
+        return tl::unexpected(std::move(fetched).error());
+      }
+    }
+  }
+  tails->pin(*slot);
+  return device_page(key, *slot);
+}
+
+Result<void> SessionState::write_layer(std::uint32_t layer, const WriteRows& rows) {
+  const LayerGeometry& geometry = options.geometry.layers[layer];
+  const PageLayout& layout = plan.pages[layer];
+  std::vector<PageRows> pages;
+  for (const StepPart& part : step->parts) {
+    std::uint64_t token = part.first_token;
+    const std::uint64_t end = token + part.rows;
+    while (token < end) {
+      const std::uint64_t page = token / page_tokens();
+      const std::uint64_t page_end = std::min(end, (page + 1) * page_tokens());
+      auto device = tail_page(part, layer, page);
+      if (!device) {
+        return tl::unexpected(std::move(device).error());
+      }
+      pages.push_back({{part.sequence, layer, page},
+                       *device,
+                       token % page_tokens(),
+                       static_cast<std::uint32_t>(page_end - token),
+                       part.first_row + static_cast<std::uint32_t>(token - part.first_token)});
+      token = page_end;
+    }
+  }
+  std::vector<kvspan_codec_item_t> items;
+  Waits waits;
+  waits.points = rows.ready;
+  for (const PageRows& page : pages) {
+    waits.moment.merge(page.device.hazard->before_write());
+    kvspan_codec_item_t k = codec_item(rows.k, page.engine_row, page, parent);
+    k.plane.offset = page.device.offset;
+    k.plane.row_stride = layout.k_token_bytes;
+    k.plane.head_stride = layout.k_row_bytes;
+    k.type = geometry.k_type;
+    k.head_count = geometry.kv_heads;
+    k.head_size = geometry.head_size_k;
+    items.push_back(k);
+    if (!geometry.v_in_k) {
+      kvspan_codec_item_t v = codec_item(rows.v, page.engine_row, page, parent);
+      v.plane.offset = page.device.offset + layout.v_offset;
+      v.plane.row_stride = layout.v_token_bytes;
+      v.plane.head_stride = layout.v_row_bytes;
+      v.type = geometry.v_type;
+      v.head_count = geometry.kv_heads;
+      v.head_size = geometry.head_size_v;
+      items.push_back(v);
+    }
+  }
+  const kvspan_codec_table_t* const codec = backend.tables().codec;
+  auto encoded = lanes->submit(
+      LaneId::compute, waits,
+      [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
+        return codec->encode(queue, items.data(), static_cast<std::uint32_t>(items.size()), submit,
+                             error);
+      });
+  if (!encoded) {
+    return tl::unexpected(std::move(encoded).error());
+  }
+  const Moment written = Moment::at(LaneId::compute, *encoded);
+  std::vector<kvspan_segment_t> segments;
+  Waits behind;
+  behind.moment = written;
+  for (const PageRows& page : pages) {
+    SequenceHistory& history = sequences[page.key.sequence].history;
+    const HostPage target = host->page(history.block(page.key.page), layer);
+    page.device.hazard->written.merge(written);
+    behind.moment.merge(page.device.hazard->before_read());
+    behind.moment.merge(history.hazard(layer, page.key.page).before_write());
+    for (const ByteRun& run :
+         runs_of(layout, page.first_row, page.rows, copy_alignment(limits))) {
+      segments.push_back({parent, target.memory, page.device.offset + run.offset,
+                          target.offset + run.offset, run.bytes, 1, 0, 0});
+      counters.published_bytes += run.bytes;
+    }
+  }
+  const kvspan_copy_table_t* const copy = backend.tables().copy;
+  auto sent = lanes->submit(
+      LaneId::download, behind,
+      [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
+        return copy->copy(queue, segments.data(), static_cast<std::uint32_t>(segments.size()),
+                          submit, error);
+      });
+  if (!sent) {
+    return tl::unexpected(std::move(sent).error());
+  }
+  step->published = *sent;
+  const Moment down = Moment::at(LaneId::download, *sent);
+  for (const PageRows& page : pages) {
+    page.device.hazard->read.merge(down);
+    sequences[page.key.sequence].history.hazard(layer, page.key.page).written.merge(down);
+  }
+  return {};
+}
+
+Result<void> Session::write(std::uint32_t layer, const WriteRows& rows) {
+  SessionState& state = *state_;
+  const bool in_order = state.step && state.step->layers_written == layer &&
+                        state.step->layers_attended == layer && layer < state.plan.pages.size();
+  if (!in_order) {
+    return tl::unexpected(Error{Errc::invalid_argument,
+                                "layer " + std::to_string(layer) +
+                                    " cannot be written now: layers ascend from 0 in an open step, "
+                                    "each written, then attended",
+                                0, 0, 0, "session"});
+  }
+  if (auto written = state.write_layer(layer, rows); !written) {
+    return tl::unexpected(state.fail_step(std::move(written).error()));
+  }
+  ++state.step->layers_written;
+  return {};
+}
+
+}  // namespace kvspan

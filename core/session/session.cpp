@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a session: open (plan, one allocation, leases, streams), sequences, cancellation, recovery.
+#include "kvspan/core/session/session.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "state.hpp"
+
+namespace kvspan {
+
+namespace {
+
+// Items of one submit a row: enough for every split of a decode row in one submit.
+constexpr std::uint32_t kItemsARow = 32;
+
+Error error_of(Errc code, std::string message, const char* component) {
+  return Error{code, std::move(message), 0, 0, 0, component};
+}
+
+Error unknown_sequence(SequenceId sequence) {
+  return error_of(Errc::not_found, "there is no sequence " + std::to_string(sequence), "session");
+}
+
+// The most that one submit of this session can hold, so that the backend allocates nothing later.
+kvspan_prepare_t limits_of(const Plan& plan, std::uint32_t rows, std::uint32_t sequences) {
+  const std::uint32_t pages = std::max(plan.group_pages, plan.pages_a_sequence);
+  const std::uint32_t tails = tail_pages(rows, plan.pages.front().page_tokens) * sequences;
+  kvspan_prepare_t request{};
+  request.struct_size = sizeof request;
+  request.segments_max = std::max(plan.group_pages, 2 * tails);
+  request.codec_items_max = 2 * tails;
+  request.attention_items_max = rows * kItemsARow;
+  request.spans_max = rows;
+  const std::uint64_t list = 2ULL * rows * std::max({plan.group_pages, tails, 1U});
+  request.page_list_max = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(std::max<std::uint64_t>(list, pages), UINT32_MAX));
+  return request;
+}
+
+}  // namespace
+
+kvspan_attention_shape_t attention_shape(const SessionOptions& options, std::size_t layer,
+                                         Phase phase, std::uint32_t rows) {
+  const LayerGeometry& geometry = options.geometry.layers[layer];
+  kvspan_attention_shape_t shape{};
+  shape.struct_size = sizeof shape;
+  shape.options = options.attention_options;
+  shape.options |= geometry.window_tokens != 0 ? KVSPAN_OPTION_WINDOW : 0;
+  shape.options |= geometry.v_in_k ? KVSPAN_OPTION_V_IN_K : 0;
+  shape.k_type = geometry.k_type;
+  shape.v_type = geometry.v_type;
+  shape.q_type = options.q_type;
+  shape.out_type = options.out_type;
+  shape.head_size_k = geometry.head_size_k;
+  shape.head_size_v = geometry.head_size_v;
+  shape.q_heads = geometry.q_heads;
+  shape.kv_heads = geometry.kv_heads;
+  shape.row_class = phase == Phase::prefill ? KVSPAN_ROWS_PREFILL : KVSPAN_ROWS_DECODE;
+  shape.error_class = options.error_class;
+  shape.memory_kinds = 1U << KVSPAN_MEMORY_DEVICE;
+  shape.rows_max = rows;
+  shape.entries_max = rows;
+  shape.items_max = rows * kItemsARow;
+  shape.spans_max = 1;
+  shape.tokens_max = options.context_tokens;
+  return shape;
+}
+
+CapabilityLookup capabilities_of(const Backend& backend, const SessionOptions& options) {
+  return [backend, options](std::size_t layer, Phase phase, std::uint32_t rows) {
+    return backend.query(attention_shape(options, layer, phase, rows));
+  };
+}
+
+Session::Session(std::unique_ptr<SessionState> state) : state_(std::move(state)) {}
+
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+
+SessionState::~SessionState() {
+  if (lanes) {
+    (void)lanes->drain();
+  }
+}
+
+Result<Session> Session::open(const Backend& backend, const SessionOptions& options) {
+  auto state = std::make_unique<SessionState>(backend, options);
+  if (options.arena_bytes == 0) {
+    return tl::unexpected(error_of(Errc::invalid_argument,
+                                   "the arena has 0 bytes; give the device memory that may be used",
+                                   "session"));
+  }
+  if (auto done = state->lay_out(); !done) {
+    return tl::unexpected(std::move(done).error());
+  }
+  if (auto done = state->make_streams(); !done) {
+    return tl::unexpected(std::move(done).error());
+  }
+  return Session(std::move(state));
+}
+
+Result<void> SessionState::lay_out() {
+  PlanRequest request;
+  request.geometry = options.geometry;
+  request.context_tokens = options.context_tokens;
+  request.sequences = options.sequences;
+  request.prefill_rows_max = options.prefill_rows_max;
+  request.prefill_rows_fixed = options.prefill_rows_fixed;
+  request.decode_rows = options.decode_rows;
+  request.capabilities = capabilities_of(backend, options);
+  request.arena_bytes = options.arena_bytes;
+  for (;;) {
+    auto planned = kvspan::plan(request);
+    if (!planned) {
+      return tl::unexpected(std::move(planned).error());
+    }
+    plan = std::move(*planned);
+    std::vector<kvspan_attention_shape_t> shapes;
+    for (std::size_t layer = 0; layer < plan.pages.size(); ++layer) {
+      shapes.push_back(attention_shape(options, layer, Phase::prefill, plan.prefill_rows));
+      shapes.push_back(attention_shape(options, layer, Phase::decode, plan.decode_rows));
+    }
+    const std::uint32_t rows = std::max(plan.prefill_rows, plan.decode_rows);
+    kvspan_prepare_t prepare = limits_of(plan, rows, options.sequences);
+    prepare.shape_count = static_cast<std::uint32_t>(shapes.size());
+    prepare.shapes = shapes.data();
+    prepare.depth = options.lanes.depth;
+    kvspan_prepared_t prepared{};
+    prepared.struct_size = sizeof prepared;
+    kvspan_error_t error = empty_error();
+    const kvspan_result_t result =
+        backend.tables().device->prepare(backend.device(), &prepare, &prepared, &error);
+    if (result != KVSPAN_OK) {
+      return tl::unexpected(from_abi(result, error, "preparing the device"));
+    }
+    prepared_device_bytes = prepared.device_bytes;
+    // What the backend took for itself counts too: plan again inside the rest until both fit.
+    if (plan.regions.total_bytes() + prepared_device_bytes <= options.arena_bytes) {
+      break;
+    }
+    request.arena_bytes = options.arena_bytes - std::min(options.arena_bytes - 1, prepared_device_bytes);
+  }
+  for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
+    const auto lookup = capabilities_of(backend, options);
+    auto prefill = lookup(layer, Phase::prefill, plan.prefill_rows);
+    auto decode = lookup(layer, Phase::decode, plan.decode_rows);
+    if (!prefill || !decode) {
+      return tl::unexpected(prefill ? decode.error() : prefill.error());
+    }
+    prefill_caps.push_back(*prefill);
+    decode_caps.push_back(*decode);
+  }
+  return {};
+}
+
+Result<void> SessionState::make_streams() {
+  const std::uint64_t needed = std::max(backend.info().memory_alignment, plan.alignment);
+  if (needed > plan.alignment || options.geometry.alignment % backend.info().memory_alignment != 0) {
+    return tl::unexpected(error_of(
+        Errc::invalid_argument,
+        "planes must be aligned to " + std::to_string(backend.info().memory_alignment) +
+            " bytes on this device; set the geometry's alignment to a multiple",
+        "session"));
+  }
+  limits.struct_size = sizeof limits;
+  kvspan_error_t error = empty_error();
+  const kvspan_result_t result =
+      backend.tables().copy->limits(backend.device(), &limits, &error);
+  if (result != KVSPAN_OK) {
+    return tl::unexpected(from_abi(result, error, "asking for the limits of copies"));
+  }
+  auto memory = backend.allocate(KVSPAN_MEMORY_DEVICE, plan.regions.total_bytes());
+  if (!memory) {
+    return tl::unexpected(std::move(memory).error());
+  }
+  const kvspan_memory_table_t* const table = backend.tables().memory;
+  const ParentMemory whole{memory->get(), memory->size_bytes()};
+  auto made = Arena::create(whole, plan.alignment, [table](kvspan_memory_t* released) {
+    (void)table->release(released, nullptr);
+  });
+  if (!made) {
+    return tl::unexpected(std::move(made).error());
+  }
+  parent = memory->detach();
+  arena.emplace(std::move(*made));
+  const std::pair<std::uint64_t, std::uint64_t> regions[] = {
+      {kResidentRegion, plan.regions.resident_bytes},
+      {kSlotsRegion, plan.regions.slots_bytes},
+      {kStatesRegion, plan.regions.states_bytes},
+      {kAccumulatorsRegion, plan.regions.accumulators_bytes},
+      {kWorkspaceRegion, plan.regions.workspace_bytes}};
+  Lease* const leases[] = {&resident_lease, &slots_lease, &states_lease, &accumulators_lease,
+                           &workspace_lease};
+  if (auto begun = arena->begin(); !begun) {
+    return begun;
+  }
+  for (const auto& [id, bytes] : regions) {
+    if (bytes == 0) {
+      continue;
+    }
+    if (auto region = arena->reserve(id, bytes, plan.alignment); !region) {
+      return tl::unexpected(std::move(region).error());
+    }
+  }
+  if (auto committed = arena->commit(); !committed) {
+    return committed;
+  }
+  for (std::size_t index = 0; index < std::size(leases); ++index) {
+    if (regions[index].second == 0) {
+      continue;
+    }
+    auto lease = arena->acquire(regions[index].first);
+    if (!lease) {
+      return tl::unexpected(std::move(lease).error());
+    }
+    *leases[index] = std::move(*lease);
+  }
+  HostPagesOptions host_options;
+  host_options.limit_bytes = options.host_bytes_max;
+  std::uint32_t resident_hazards = 0;
+  for (std::size_t layer = 0; layer < plan.pages.size(); ++layer) {
+    host_options.page_bytes.push_back(plan.pages[layer].page_bytes);
+    resident_firsts.push_back(resident_hazards);
+    resident_hazards += plan.resident_pages[layer];
+  }
+  auto pages = HostPages::create(backend, std::move(host_options));
+  if (!pages) {
+    return tl::unexpected(std::move(pages).error());
+  }
+  host.emplace(std::move(*pages));
+  auto created = Lanes::create(backend, options.lanes);
+  if (!created) {
+    return tl::unexpected(std::move(created).error());
+  }
+  lanes.emplace(std::move(*created));
+  ring.emplace(0, plan.ring_slots);
+  tails.emplace(plan.ring_slots, plan.tail_slots);
+  prefetch.emplace(*ring, [this](const PageGroup& group, const std::vector<std::uint32_t>& slots) {
+    return fetch(group, slots);
+  });
+  return {};
+}
+
+// After a failure every fence of the session may have failed for good: settle everything, start fresh timelines,
+// fall back to the last complete commits. Resident pages keep their committed rows: only dead rows of them were
+// the destination of work that may have failed.
+Result<void> SessionState::recover() {
+  if (auto drained = lanes->drain(); !drained) {
+    return drained;
+  }
+  Moment reached;
+  for (const LaneId lane : {LaneId::compute, LaneId::upload, LaneId::download}) {
+    reached.merge(Moment::at(lane, lanes->reached(lane)));
+  }
+  auto fresh = Lanes::create(backend, options.lanes);
+  if (!fresh) {
+    return tl::unexpected(std::move(fresh).error());
+  }
+  for (Sequence& sequence : sequences) {
+    sequence.history.fall_back(reached);
+    std::fill(sequence.resident.begin(), sequence.resident.end(), Hazard{});
+  }
+  drop_primed();
+  ring->reset();
+  tails->reset();
+  {
+    const std::lock_guard lock(lanes_mutex);
+    lanes.emplace(std::move(*fresh));
+  }
+  failed = false;
+  return {};
+}
+
+Error SessionState::fail_step(Error error) {
+  failed = true;
+  step.reset();
+  // The engine's rows are its own again when the call returns: nothing in flight may still read them.
+  (void)lanes->drain();
+  // What failed because it was asked to stop says so, whatever it tripped over.
+  if (lanes->cancel_requested() && error.code != Errc::device_lost) {
+    return error_of(Errc::cancelled, "the step was cancelled; every sequence is at its last commit",
+                    "session");
+  }
+  return error;
+}
+
+Result<SequenceId> Session::add_sequence() {
+  SessionState& state = *state_;
+  const std::size_t resident = state.resident_firsts.empty()
+                                   ? 0
+                                   : state.resident_firsts.back() + state.plan.resident_pages.back();
+  for (SequenceId id = 0; id < state.sequences.size(); ++id) {
+    if (!state.sequences[id].live) {
+      state.sequences[id].live = true;
+      return id;
+    }
+  }
+  if (state.sequences.size() >= state.options.sequences) {
+    return tl::unexpected(error_of(Errc::too_large,
+                                   "the session was opened for " +
+                                       std::to_string(state.options.sequences) +
+                                       " sequences; remove one or open it for more",
+                                   "session"));
+  }
+  Sequence sequence{SequenceHistory(state.plan.pages.size(), state.page_tokens()),
+                    std::vector<Hazard>(resident), true};
+  state.sequences.push_back(std::move(sequence));
+  return static_cast<SequenceId>(state.sequences.size() - 1);
+}
+
+Result<void> Session::remove_sequence(SequenceId sequence) {
+  SessionState& state = *state_;
+  if (sequence >= state.sequences.size() || !state.sequences[sequence].live) {
+    return tl::unexpected(unknown_sequence(sequence));
+  }
+  if (state.step) {
+    return tl::unexpected(error_of(Errc::busy, "a step is open; commit or cancel it first", "session"));
+  }
+  if (auto drained = state.lanes->drain(); !drained) {
+    return drained;
+  }
+  state.drop_primed();
+  state.tails->forget(sequence, 0);
+  state.sequences[sequence].history.release(*state.host);
+  state.sequences[sequence].live = false;
+  return {};
+}
+
+Result<std::uint64_t> Session::tokens(SequenceId sequence) const {
+  if (sequence >= state_->sequences.size() || !state_->sequences[sequence].live) {
+    return tl::unexpected(unknown_sequence(sequence));
+  }
+  return state_->sequences[sequence].history.committed_tokens();
+}
+
+Result<void> Session::truncate(SequenceId sequence, std::uint64_t tokens) {
+  SessionState& state = *state_;
+  if (sequence >= state.sequences.size() || !state.sequences[sequence].live) {
+    return tl::unexpected(unknown_sequence(sequence));
+  }
+  if (state.step) {
+    return tl::unexpected(error_of(Errc::busy, "a step is open; commit or cancel it first", "session"));
+  }
+  SequenceHistory& history = state.sequences[sequence].history;
+  if (tokens > history.committed_tokens()) {
+    return tl::unexpected(error_of(Errc::invalid_argument,
+                                   "sequence " + std::to_string(sequence) + " has " +
+                                       std::to_string(history.committed_tokens()) +
+                                       " tokens and cannot be cut to " + std::to_string(tokens),
+                                   "session"));
+  }
+  const std::uint64_t page = state.page_tokens();
+  history.truncate(tokens);
+  state.tails->forget(sequence, (tokens + page - 1) / page);
+  state.drop_primed();
+  return {};
+}
+
+void Session::cancel() {
+  const std::lock_guard lock(state_->lanes_mutex);
+  state_->lanes->request_cancel();
+}
+
+void Session::cancel_step() {
+  if (state_->step) {
+    // Rows of the step that were encoded are dead; its ring groups were for this step only. The engine's rows are
+    // its own again afterwards.
+    state_->step.reset();
+    (void)state_->lanes->drain();
+    state_->tails->unpin_all();
+    state_->drop_primed();
+  }
+}
+
+const Plan& Session::plan() const { return state_->plan; }
+
+Counters Session::counters() const {
+  const SessionState& state = *state_;
+  Counters counters = state.counters;
+  counters.device_bytes_high_water = state.arena->peak_bytes() + state.prepared_device_bytes;
+  counters.host_bytes = state.host->allocated_bytes();
+  counters.slots_total = state.ring->count() + state.tails->count();
+  counters.slots_in_flight = state.ring->taken();
+  counters.slots_protected = state.tails->held();
+  counters.slots_free =
+      state.ring->free() + state.tails->count() - state.tails->held();
+  return counters;
+}
+
+}  // namespace kvspan

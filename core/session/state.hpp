@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of a Session: what it holds, and the open step. Private to core/session.
+// Read next: session.cpp (life of a session), step.cpp (demand, commit), layer_step.cpp (a layer's bytes).
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "kvspan/core/history/host_pages.hpp"
+#include "kvspan/core/history/sequence_history.hpp"
+#include "kvspan/core/memory/arena.hpp"
+#include "kvspan/core/session/session.hpp"
+#include "kvspan/core/stream/prefetch.hpp"
+#include "kvspan/core/stream/row_groups.hpp"
+#include "kvspan/core/stream/slot_ring.hpp"
+#include "kvspan/core/stream/tail_slots.hpp"
+
+namespace kvspan {
+
+// Regions of the arena, in the plan's order.
+enum RegionId : std::uint64_t {
+  kResidentRegion = 1,
+  kSlotsRegion,
+  kStatesRegion,
+  kAccumulatorsRegion,
+  kWorkspaceRegion
+};
+
+struct Sequence {
+  SequenceHistory history;
+  std::vector<Hazard> resident;  // [layer, page]: the arena's resident pages of this sequence
+  bool live = false;
+};
+
+// One sequence's part of the open step.
+struct StepPart {
+  std::uint32_t sequence = 0;
+  std::uint32_t rows = 0;
+  std::uint32_t first_row = 0;    // in the engine's row buffers
+  std::uint64_t first_token = 0;  // committed tokens when the step began
+};
+
+struct Step {
+  Phase phase = Phase::decode;
+  std::vector<StepPart> parts;
+  std::uint32_t layers_written = 0;
+  std::uint32_t layers_attended = 0;
+  std::uint64_t published = 0;  // value of the download lane that covers every row of the step
+};
+
+// Where one page lies on the device, and its hazard.
+struct DevicePage {
+  std::uint64_t offset = 0;  // bytes in the arena's parent
+  Hazard* hazard = nullptr;
+};
+
+// Tokens of one layer that lie where one span can name them.
+struct Piece {
+  std::uint64_t first_token = 0;
+  std::uint64_t tokens = 0;
+  std::uint64_t offset = 0;              // of slot 0, or of the first page without a list
+  std::uint64_t page_stride = 0;
+  std::vector<std::uint32_t> page_list;  // empty: pages follow each other
+  Moment ready;
+};
+
+struct SessionState {
+  SessionState(const Backend& device_backend, SessionOptions session_options)
+      : backend(device_backend), options(std::move(session_options)) {}
+
+  SessionState(const SessionState&) = delete;
+  SessionState& operator=(const SessionState&) = delete;
+  ~SessionState();
+
+  // ---- session.cpp
+  Result<void> lay_out();
+  Result<void> make_streams();
+  Result<void> recover();
+  Error fail_step(Error error);
+
+  // ---- step.cpp
+  Result<void> check_step(std::span<const StepRows> rows, Phase phase) const;
+  std::vector<PageGroup> demanded(const std::vector<StepPart>& parts) const;
+  std::uint64_t first_visible_page(std::size_t layer, std::uint64_t first_token) const;
+  Result<std::uint64_t> fetch(const PageGroup& group, const std::vector<std::uint32_t>& slots);
+  void drop_primed();
+
+  // ---- layer_step.cpp
+  Result<DevicePage> tail_page(const StepPart& part, std::uint32_t layer, std::uint64_t page);
+  Result<void> refetch_tail(const PageKey& key, std::uint32_t slot, std::uint64_t rows);
+  DevicePage device_page(const PageKey& key, std::uint32_t slot);
+  DevicePage resident_page(std::uint32_t sequence, std::uint32_t layer, std::uint64_t page);
+  Result<void> write_layer(std::uint32_t layer, const WriteRows& rows);
+
+  // ---- attend.cpp
+  Result<std::uint64_t> attend_sequence(std::uint32_t layer, const AttendRows& rows, const StepPart& part);
+
+  [[nodiscard]] std::uint32_t page_tokens() const { return options.geometry.page_tokens; }
+  [[nodiscard]] std::uint32_t phase_rows(Phase phase) const {
+    return phase == Phase::prefill ? plan.prefill_rows : plan.decode_rows;
+  }
+  [[nodiscard]] const kvspan_attention_caps_t& caps(std::uint32_t layer, Phase phase) const {
+    return phase == Phase::prefill ? prefill_caps[layer] : decode_caps[layer];
+  }
+
+  Backend backend;
+  SessionOptions options;
+  Plan plan;
+  kvspan_copy_limits_t limits{};
+  std::uint64_t prepared_device_bytes = 0;
+  std::vector<kvspan_attention_caps_t> prefill_caps;  // [layer]
+  std::vector<kvspan_attention_caps_t> decode_caps;   // [layer]
+  std::vector<std::uint32_t> resident_firsts;         // [layer] index of the layer's first resident hazard
+
+  std::optional<Arena> arena;
+  Lease resident_lease;
+  Lease slots_lease;
+  Lease states_lease;
+  Lease accumulators_lease;
+  Lease workspace_lease;
+  kvspan_memory_t* parent = nullptr;
+
+  std::optional<HostPages> host;
+  std::vector<Sequence> sequences;  // [SequenceId]
+  std::optional<SlotRing> ring;
+  std::optional<TailSlots> tails;
+  std::optional<Prefetcher> prefetch;
+  std::optional<Step> step;
+  bool failed = false;
+  Counters counters;
+
+  mutable std::mutex lanes_mutex;  // cancel() against recover(): who may name the lanes now
+  std::optional<Lanes> lanes;
+};
+
+}  // namespace kvspan

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prefetcher: see the header; the only state is two queues.
+#include "kvspan/core/stream/prefetch.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvspan {
+
+void Prefetcher::demand(std::vector<PageGroup> groups) {
+  const bool primed_right =
+      fetched_.size() <= groups.size() &&
+      std::equal(fetched_.begin(), fetched_.end(), groups.begin(),
+                 [](const FetchedGroup& a, const PageGroup& b) { return a.group == b; });
+  if (!primed_right) {
+    cancel();
+  }
+  waiting_.assign(groups.begin() + static_cast<std::ptrdiff_t>(fetched_.size()), groups.end());
+}
+
+Result<void> Prefetcher::pump() {
+  while (!waiting_.empty() && waiting_.front().pages <= ring_->free()) {
+    FetchedGroup next{waiting_.front(), {}, 0};
+    for (std::uint32_t page = 0; page < next.group.pages; ++page) {
+      next.slots.push_back(ring_->take());
+    }
+    auto ready = fetch_(next.group, next.slots);
+    if (!ready) {
+      return tl::unexpected(std::move(ready).error());
+    }
+    next.ready = *ready;
+    waiting_.pop_front();
+    fetched_.push_back(std::move(next));
+  }
+  return {};
+}
+
+Result<FetchedGroup> Prefetcher::next() {
+  if (fetched_.empty()) {
+    if (auto pumped = pump(); !pumped) {
+      return tl::unexpected(std::move(pumped).error());
+    }
+  }
+  if (fetched_.empty()) {
+    return tl::unexpected(Error{Errc::internal,
+                                "a wave was asked for that no demand covers; report this bug", 0, 0,
+                                0, "prefetch"});
+  }
+  FetchedGroup group = std::move(fetched_.front());
+  fetched_.pop_front();
+  handed_out_slots_ += group.group.pages;
+  return group;
+}
+
+void Prefetcher::release(const FetchedGroup& group, const Moment& read) {
+  for (const std::uint32_t slot : group.slots) {
+    ring_->hazard(slot).read.merge(read);
+  }
+  ring_->give_back(group.group.pages);
+  handed_out_slots_ -= group.group.pages;
+}
+
+void Prefetcher::cancel() {
+  ring_->give_back(ring_->taken());
+  handed_out_slots_ = 0;
+  waiting_.clear();
+  fetched_.clear();
+}
+
+}  // namespace kvspan

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// `kvspan list`: every plugin that is found, its devices, or the one reason why it cannot be used here.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "command.hpp"
+#include "config.hpp"
+#include "exit_code.hpp"
+#include "opened_plugin.hpp"
+#include "report.hpp"
+
+namespace kvspan::host {
+
+namespace {
+
+nlohmann::ordered_json device_json(const kvspan_device_info_t& info) {
+  nlohmann::ordered_json out;
+  out["name"] = info.name;
+  std::string id;
+  for (const std::uint8_t byte : info.id) {
+    id += fmt::format("{:02x}", byte);
+  }
+  out["id"] = id;
+  out["unified_memory"] = (info.flags & KVSPAN_DEVICE_UNIFIED_MEMORY) != 0;
+  out["allocation_bytes_max"] = info.allocation_bytes_max;
+  out["queues_max"] = info.queues_max;
+  return out;
+}
+
+nlohmann::ordered_json plugin_json(const std::string& file) {
+  nlohmann::ordered_json out;
+  out["file"] = file;
+  const auto plugin = load_plugin({file, 0, {}});
+  if (!plugin) {
+    out["unusable"] = plugin.error().message;
+    return out;
+  }
+  out["name"] = plugin->note().name;
+  out["version"] = plugin->note().version;
+  out["attention"] = plugin->attention() != nullptr;
+  std::string why;
+  const auto count = count_devices(*plugin, why);
+  if (!count) {
+    out["unusable"] = count.error().message;
+    return out;
+  }
+  out["devices"] = nlohmann::ordered_json::array();
+  for (std::uint32_t index = 0; index < *count; ++index) {
+    const auto info = describe_device(*plugin, index);
+    if (info) {
+      out["devices"].push_back(device_json(*info));
+    }
+  }
+  if (!why.empty()) {
+    out["no_device"] = why;
+  }
+  return out;
+}
+
+void print_plugin(const nlohmann::ordered_json& plugin) {
+  if (plugin.contains("unusable")) {
+    fmt::print("{}\n  cannot be used here: {}\n", plugin["file"].get<std::string>(),
+               plugin["unusable"].get<std::string>());
+    return;
+  }
+  fmt::print("{} {}  {}\n", plugin["name"].get<std::string>(),
+             plugin["version"].get<std::string>(), plugin["file"].get<std::string>());
+  if (plugin.contains("no_device")) {
+    fmt::print("  {}\n", plugin["no_device"].get<std::string>());
+  }
+  std::size_t index = 0;
+  for (const auto& device : plugin["devices"]) {
+    fmt::print("  device {}: {}{}\n", index++, device["name"].get<std::string>(),
+               device["unified_memory"].get<bool>() ? " (unified memory)" : "");
+  }
+}
+
+}  // namespace
+
+RunCommand add_list(CLI::App& app, const GlobalOptions& global) {
+  CLI::App* const command = app.add_subcommand("list", "Plugins and devices that are found here");
+  auto json = std::make_shared<std::string>();
+  command->add_option("--json", *json, "Write the same as JSON to this file, - for stdout");
+  return [&global, json] {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    const std::vector<std::string> folders = plugin_folders(global.plugin_folders);
+    for (const std::string& file : all_plugins(folders)) {
+      all.push_back(plugin_json(file));
+    }
+    if (!json->empty()) {
+      auto file = JsonFile::open(*json);
+      auto wrote = file ? file->write({{"plugins", all}}) : tl::unexpected(file.error());
+      if (!wrote) {
+        print_error(wrote.error());
+        return exit_code(wrote.error());
+      }
+    }
+    if (*json != "-") {
+      for (const auto& plugin : all) {
+        print_plugin(plugin);
+      }
+    }
+    if (all.empty()) {
+      std::string searched;
+      for (const std::string& folder : folders) {
+        searched += "\n  " + folder;
+      }
+      fmt::print(stderr, "error: no kvspan-*.so was found in{}\n",
+                 searched.empty() ? " any known folder; give --plugin-dir" : searched);
+      return kExitMissingHere;
+    }
+    return kExitOk;
+  };
+}
+
+}  // namespace kvspan::host

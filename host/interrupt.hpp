@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ctrl-C as a question: was it pressed? The work stops at its next commit and sums up.
+#pragma once
+
+namespace kvspan::host {
+
+// While one lives, SIGINT and SIGTERM only set a flag; the handlers before come back when it ends.
+class Interrupt {
+ public:
+  Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+  ~Interrupt();
+
+  [[nodiscard]] static bool requested();
+
+ private:
+  struct Handlers;
+  Handlers* before_;
+};
+
+}  // namespace kvspan::host

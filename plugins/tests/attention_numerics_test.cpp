@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention is right: within the error class against double precision, for every pair of types and
+// random shapes, options, layouts and sequences, and exact where the answer is known exactly.
+// Not here: that bits do not move (attention_invariance_test.cpp), poison (poison_test.cpp).
+#include "attention_case.hpp"
+#include "oracle.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvspan::property {
+namespace {
+
+class AttentionNumerics : public AttentionTest {
+ protected:
+  /// A scene of one sequence over `history`, one row, everything visible.
+  Scene plain(const History& history, uint32_t rows, Dice& dice) {
+    Scene scene;
+    scene.geometry = history.geometry;
+    scene.shape = shape_of(scene.geometry);
+    prepare(scene);
+    Sequence sequence;
+    sequence.history = &history;
+    sequence.rows = rows_over(scene, history.tokens, rows, dice);
+    scene.sequences.push_back(sequence);
+    return scene;
+  }
+
+  void expect_all(const Scene& scene, float value) {
+    for (const bool parts : {false, true}) {
+      const Outputs outputs = take(scene, {.scattered = false, .parts = parts}, 1);
+      ASSERT_EQ(outputs.size(), 1u);
+      for (const float got : values_of(outputs[0], scene.shape.out_type)) {
+        ASSERT_EQ(got, value) << (parts ? "in parts" : "in one call");
+      }
+    }
+  }
+};
+
+TEST_F(AttentionNumerics, EveryPairOfTypesIsWithinTheErrorClass) {
+  for (const kvspan_type_t k_type : kTypes) {
+    for (const kvspan_type_t v_type : kTypes) {
+      SCOPED_TRACE(testing::Message() << "K type " << k_type << ", V type " << v_type);
+      Dice dice(k_type * 100 + v_type);
+      Geometry geometry;
+      geometry.k_type = k_type;
+      geometry.v_type = v_type;
+      geometry.head_size_v = 96;
+      geometry.kv_heads = 2;
+      geometry.q_heads = 4;
+      const History history = History::random(geometry, 150, dice);
+      const Scene scene = plain(history, 3, dice);
+      expect_close(scene, take(scene, {.scattered = true}, k_type * 100 + v_type));
+    }
+  }
+}
+
+TEST_F(AttentionNumerics, RandomDecodeShapesAreWithinTheErrorClass) {
+  for (uint64_t seed = 1; seed <= cases(settings(), 70, 8); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Dice dice(seed);
+    Limits limits;
+    limits.rows_max = dice.hit(8) ? 64 : 8;
+    limits.tokens_max = dice.hit(8) ? 1500 : (limits.rows_max == 64 ? 100 : 300);
+    const RandomScene made = random_scene(limits, dice);
+    const Take how{.scattered = true, .parts = dice.hit(2), .hide_unseen = dice.hit(2)};
+    expect_close(made.scene, take(made.scene, how, seed));
+    if (HasFailure()) {
+      break;
+    }
+  }
+}
+
+TEST_F(AttentionNumerics, RandomPrefillShapesAreWithinTheErrorClass) {
+  for (uint64_t seed = 1; seed <= cases(settings(), 16, 3); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Dice dice(1000 + seed);
+    Limits limits;
+    limits.row_class = KVSPAN_ROWS_PREFILL;
+    limits.rows_max = 150;
+    limits.entries_max = 2;
+    limits.tokens_max = 260;
+    const RandomScene made = random_scene(limits, dice);
+    expect_close(made.scene,
+                 take(made.scene, {.scattered = true, .parts = dice.hit(2)}, 1000 + seed));
+    if (HasFailure()) {
+      break;
+    }
+  }
+}
+
+TEST_F(AttentionNumerics, EachOptionAloneIsWithinTheErrorClass) {
+  for (uint32_t bit = 1; bit <= KVSPAN_OPTION_LSE; bit <<= 1) {
+    for (uint64_t seed = 1; seed <= cases(settings(), 5, 2); ++seed) {
+      SCOPED_TRACE(testing::Message() << "option 0x" << std::hex << bit << " seed " << seed);
+      Dice dice(seed);
+      Limits limits;
+      limits.options = bit;
+      RandomScene made = random_scene(limits, dice);
+      while ((made.scene.shape.options & bit) == 0) {  // until the dice asks for it
+        made = random_scene(limits, dice);
+      }
+      expect_close(made.scene, take(made.scene, {.parts = dice.hit(2)}, seed));
+    }
+  }
+}
+
+TEST_F(AttentionNumerics, PeakedSoftmaxIsWithinTheErrorClass) {
+  for (const float scale : {0.5F, 1.0F, 2.0F}) {
+    SCOPED_TRACE(testing::Message() << "scale " << scale);
+    Dice dice(7);
+    Geometry geometry;
+    geometry.kv_heads = 2;
+    geometry.q_heads = 4;
+    const History history = History::random(geometry, 300, dice);
+    Scene scene = plain(history, 4, dice);
+    scene.scale = scale;
+    expect_close(scene, take(scene, {.scattered = true}, 3));
+  }
+}
+
+// A product of halves or an f16 score would overflow: 128 * 24 * 24 = 73,728 > 65,504.
+TEST_F(AttentionNumerics, ScoresBeyondHalfPrecisionAreExact) {
+  for (const kvspan_type_t type : {KVSPAN_TYPE_F32, KVSPAN_TYPE_F16, KVSPAN_TYPE_BF16}) {
+    SCOPED_TRACE(testing::Message() << "type " << type);
+    Geometry geometry;
+    geometry.k_type = geometry.v_type = type;
+    geometry.head_size_k = geometry.head_size_v = 128;
+    History history(geometry, 2);
+    const std::vector<float> keys(128, 24.0F);
+    for (uint64_t token = 0; token < 2; ++token) {
+      history.k.set(token, 0, keys.data());
+      const std::vector<float> values(128, static_cast<float>(token + 1));
+      history.v.set(token, 0, values.data());
+    }
+    Dice dice(1);
+    Scene scene = plain(history, 1, dice);
+    scene.scale = 1.0F;
+    scene.sequences[0].rows.q = keys;
+    expect_all(scene, 1.5F);
+  }
+}
+
+// The sum before it is normalised is 4,096 * 32 = 131,072 > 65,504.
+TEST_F(AttentionNumerics, SumsBeyondHalfPrecisionAreExact) {
+  Geometry geometry;
+  History history(geometry, 4096);
+  const std::vector<float> values(64, 32.0F);
+  for (uint64_t token = 0; token < history.tokens; ++token) {
+    history.v.set(token, 0, values.data());
+  }
+  Dice dice(1);
+  expect_all(plain(history, 2, dice), 32.0F);
+}
+
+// V = 1 everywhere gives 1 whatever the keys are, at lengths around every likely tile.
+TEST_F(AttentionNumerics, OnesGiveOne) {
+  Geometry geometry;
+  geometry.kv_heads = 1;
+  geometry.q_heads = 5;
+  for (const uint64_t tokens : {1u, 2u, 31u, 32u, 33u, 63u, 64u, 65u, 255u, 256u, 257u, 1000u}) {
+    SCOPED_TRACE(testing::Message() << tokens << " tokens");
+    Dice dice(tokens);
+    History history = History::random(geometry, tokens, dice);
+    const std::vector<float> ones(geometry.head_size_v, 1.0F);
+    for (uint64_t token = 0; token < tokens; ++token) {
+      history.v.set(token, 0, ones.data());
+    }
+    const Outputs outputs = take(plain(history, 2, dice), {.scattered = true}, tokens);
+    ASSERT_EQ(outputs.size(), 1u);
+    for (const float got : values_of(outputs[0], KVSPAN_TYPE_F32)) {
+      ASSERT_NEAR(got, 1.0F, 1e-6F);
+    }
+  }
+}
+
+TEST_F(AttentionNumerics, TheDefaultErrorClassIsMetToo) {
+  for (uint64_t seed = 1; seed <= cases(settings(), 12, 3); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Dice dice(2000 + seed);
+    RandomScene made = random_scene({}, dice);
+    made.scene.shape.error_class = KVSPAN_ERROR_E1;
+    made.scene.caps = ask(rig(), made.scene.shape);
+    ASSERT_EQ(made.scene.caps.level, KVSPAN_LEVEL_NATIVE);
+    ASSERT_LE(made.scene.caps.error_class, KVSPAN_ERROR_E1);
+    for (Sequence& sequence : made.scene.sequences) {
+      sequence.rows.split_tokens = split_for(made.scene.caps, sequence.rows.token_total);
+    }
+    expect_close(made.scene, take(made.scene, {.scattered = true, .parts = dice.hit(2)}, seed));
+  }
+}
+
+}  // namespace
+}  // namespace kvspan::property

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plugin's slots as the property tests call them: straight through, unless a break is asked
+// for. A break makes a right plugin look wrong in one way, so that a test of the tests can see the
+// property that guards against it go red. Breaks are made of arguments only, never of the plugin.
+// Read next: rig.hpp.
+#ifndef KVSPAN_PLUGINS_TESTS_CALLS_H
+#define KVSPAN_PLUGINS_TESTS_CALLS_H
+
+#include "kvspan/kvspan.h"
+
+#include <cstdint>
+#include <string>
+
+namespace kvspan::property {
+
+enum class Break {
+  none,
+  nudge_scale,    // attention: scale a little too large           -> attention_numerics
+  swap_strides,   // attention: K strides for V and V's for K      -> attention_numerics
+  nudge_advance,  // advance alone: scale one bit larger           -> attention_invariance
+  reveal_dead,    // the last row sees one token more              -> poison
+  hide_token,     // the last row sees one token less              -> needle
+  skip_waits,  // submits forget what they wait for             -> fence, needle on shuffled queues
+  short_encode,    // the last row of an item is not encoded        -> codec
+  long_copy,       // one byte more than the segment                -> copy
+  signal_early,    // signals come from the host before the work    -> fence
+  swallow_errors,  // a refused call looks accepted                 -> refusal
+  leak_memory,     // release forgets to release                    -> memory
+};
+
+/// The break of that name. Unknown names are a mistake of the caller: `none` and false.
+bool find_break(const std::string& name, Break& out);
+
+/// The tables of an open plugin; attention and debug may be NULL.
+struct Tables {
+  const kvspan_device_table_t* device = nullptr;
+  const kvspan_memory_table_t* memory = nullptr;
+  const kvspan_queue_table_t* queue = nullptr;
+  const kvspan_fence_table_t* fence = nullptr;
+  const kvspan_copy_table_t* copy = nullptr;
+  const kvspan_codec_table_t* codec = nullptr;
+  const kvspan_attention_table_t* attention = nullptr;
+  const kvspan_debug_table_t* debug = nullptr;
+};
+
+/// Each method is the slot of the same name; what it does not break it hands on untouched.
+class Calls {
+ public:
+  Calls(const Tables& tables, Break fault) : tables_(tables), fault_(fault) {}
+
+  const Tables& tables() const { return tables_; }
+
+  kvspan_result_t copy(kvspan_queue_t* queue,
+                       const kvspan_segment_t* segments,
+                       uint32_t count,
+                       const kvspan_submit_t* submit,
+                       kvspan_error_t* error) const;
+  kvspan_result_t fill(kvspan_queue_t* queue,
+                       const kvspan_range_t* range,
+                       uint64_t pattern,
+                       uint32_t pattern_bytes,
+                       const kvspan_submit_t* submit,
+                       kvspan_error_t* error) const;
+  kvspan_result_t encode(kvspan_queue_t* queue,
+                         const kvspan_codec_item_t* items,
+                         uint32_t count,
+                         const kvspan_submit_t* submit,
+                         kvspan_error_t* error) const;
+  kvspan_result_t decode(kvspan_queue_t* queue,
+                         const kvspan_codec_item_t* items,
+                         uint32_t count,
+                         const kvspan_submit_t* submit,
+                         kvspan_error_t* error) const;
+  kvspan_result_t run(kvspan_queue_t* queue,
+                      const kvspan_attention_args_t* args,
+                      const kvspan_submit_t* submit,
+                      kvspan_error_t* error) const;
+  kvspan_result_t advance(kvspan_queue_t* queue,
+                          const kvspan_attention_args_t* args,
+                          const kvspan_advance_item_t* items,
+                          uint32_t count,
+                          const kvspan_submit_t* submit,
+                          kvspan_error_t* error) const;
+  kvspan_result_t fold(kvspan_queue_t* queue,
+                       const kvspan_attention_args_t* args,
+                       const kvspan_fold_item_t* items,
+                       uint32_t count,
+                       const kvspan_submit_t* submit,
+                       kvspan_error_t* error) const;
+  kvspan_result_t finish(kvspan_queue_t* queue,
+                         const kvspan_attention_args_t* args,
+                         const kvspan_state_t* accumulators,
+                         const kvspan_submit_t* submit,
+                         kvspan_error_t* error) const;
+  kvspan_result_t release(kvspan_memory_t* memory, kvspan_error_t* error) const;
+
+ private:
+  template <class Work>
+  kvspan_result_t submitting(const kvspan_submit_t* submit, Work&& work) const;
+  template <class Work>
+  kvspan_result_t attending(const kvspan_attention_args_t* args, Work&& work) const;
+
+  Tables tables_;
+  Break fault_;
+};
+
+}  // namespace kvspan::property
+
+#endif

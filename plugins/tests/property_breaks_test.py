@@ -1,0 +1,64 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The test of the property tests: each deliberate break (calls.hpp) must turn its property red.
+
+A property that stays green while the plugin is called wrongly proves nothing. Usage:
+property_breaks_test.py <kvspan_property_test> <kvspan-stub.so>. The same cases without a break must be green.
+"""
+import os
+import subprocess
+import sys
+
+SHUFFLED = "seed=3,queues=shuffled"
+
+# break, the case that guards against it, options of the stub
+CASES = [
+    ("nudge_scale", "AttentionNumerics.EveryPairOfTypesIsWithinTheErrorClass", ""),
+    ("swap_strides", "AttentionNumerics.EveryPairOfTypesIsWithinTheErrorClass", ""),
+    ("hide_token", "AttentionNumerics.RandomDecodeShapesAreWithinTheErrorClass", ""),
+    ("nudge_advance", "AttentionInvariance.RunHasTheBitsOfAnyCutIntoParts", ""),
+    ("reveal_dead", "PoisonTest.DeadRowsOfThePageGiveExactlyTwo", ""),
+    ("hide_token", "Needle.IsFoundInTheFirstAndTheLastToken", ""),
+    ("skip_waits", "Needle.IsFoundInEveryPageThroughARingOfFour", SHUFFLED),
+    ("skip_waits", "FenceMemory.ACopyThatWaitsForEncodeSeesItsBytes", SHUFFLED),
+    ("skip_waits", "FenceRandom.EveryOrderOfWorkGivesTheModelsBytes", SHUFFLED),
+    ("signal_early", "FenceMemory.MemoryIsVisibleBehindAReachedPoint", ""),
+    ("short_encode", "CodecTest.EncodeStoresTheReferencesBytesAndNothingElse", ""),
+    ("long_copy", "CopyTest.RandomSegmentsMoveExactlyTheirBytes", ""),
+    ("swallow_errors", "RefusalAttention.WorkspacesAreExact", ""),
+    ("swallow_errors", "RefusalTest.CodecItemsThatCannotBe", ""),
+    ("leak_memory", "MemoryTest.HostMemoryMapsAlignedAndInPlace", ""),
+]
+
+
+def failures(program: str, plugin: str, name: str, case: str, options: str) -> str:
+    """What is wrong with one run; empty when it went red exactly as it should (green without a break)."""
+    environment = dict(os.environ, KVSPAN_TEST_PLUGIN=plugin, KVSPAN_TEST_OPTIONS=options,
+                       KVSPAN_TEST_BREAK=name, KVSPAN_TEST_EFFORT="20")
+    environment.pop("GTEST_OUTPUT", None)
+    ended = subprocess.run([program, f"--gtest_filter={case}"], env=environment, capture_output=True,
+                           text=True, timeout=100, check=False)
+    if f"[ RUN      ] {case}" not in ended.stdout:
+        return "there is no such case"
+    if not name:
+        return "" if ended.returncode == 0 else "red without a break:\n" + ended.stdout[-2000:]
+    if f"[  FAILED  ] {case}" in ended.stdout and ended.returncode == 1:
+        return ""
+    return f"stayed green, or ended with {ended.returncode}"
+
+
+def main() -> int:
+    program, plugin = sys.argv[1:3]
+    wrong = 0
+    seen = set()
+    for name, case, options in CASES:
+        for run in ([] if (case, options) in seen else [""]) + [name]:
+            text = failures(program, plugin, run, case, options)
+            wrong += bool(text)
+            print(f"{'ok  ' if not text else 'FAIL'} {run or 'no break'}: {case} {options} {text}")
+        seen.add((case, options))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

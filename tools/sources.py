@@ -1,0 +1,114 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""clang-format and clang-tidy, version 14 exactly, over our C and C++ files.
+
+    tools/sources.py format [--check]
+    tools/sources.py lint --build build/dev [--all] [--jobs N] [part...]
+
+`lint` without --all leaves the static analyzer and the test files out: that is what ctest runs. A
+file that passed is not looked at again until it, one of our headers, its compile command or
+.clang-tidy changes.
+"""
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import tidy_tree  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# The analyzer takes most of the time; `lint --all` and `./dev tidy` run it.
+QUICK = "--checks=-clang-analyzer-*"
+
+
+def format_sources(check: bool) -> int:
+    paths = tidy_tree.Tree(ROOT).sources()
+    if not paths:
+        print("format: no sources found")
+        return 1
+    mode = ["--dry-run", "-Werror"] if check else ["-i"]
+    done = subprocess.run(["clang-format-14", *mode, *paths], cwd=ROOT, check=False)
+    print(f"format: {len(paths)} files {'looked at' if check else 'written'}")
+    return done.returncode
+
+
+def header_digest() -> str:
+    digest = hashlib.sha256()
+    tree = tidy_tree.Tree(ROOT)
+    for path in [p for p in tree.sources() if p.endswith((".h", ".hpp"))] + [".clang-tidy"]:
+        digest.update(path.encode() + b"\0" + (ROOT / path).read_bytes())
+    return digest.hexdigest()
+
+
+def lint_one(build: pathlib.Path, entry: dict, everything: bool, headers: str) -> tuple[str, str]:
+    """(path, complaint); the complaint is empty when clang-tidy is content."""
+    path = pathlib.Path(entry["file"])
+    key = "\0".join([headers, entry["command"], str(everything), path.read_text()])
+    stamp = build / "tidy-passed" / hashlib.sha256(key.encode()).hexdigest()
+    if stamp.exists():
+        return str(path), ""
+    command = ["clang-tidy-14", "--quiet", "-p", str(build), str(path)] + (
+        [] if everything else [QUICK]
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        stamp.parent.mkdir(exist_ok=True)
+        stamp.touch()
+        return str(path), ""
+    return str(path), done.stdout + done.stderr
+
+
+def lint(build: pathlib.Path, everything: bool, jobs: int, parts: list[str]) -> int:
+    database = build / "compile_commands.json"
+    if not database.exists():
+        print(f"lint: {database} is missing: configure first (./dev build)")
+        return 1
+    entries = []
+    for entry in json.loads(database.read_text()):
+        path = os.path.relpath(entry["file"], ROOT)
+        ours = not path.startswith("..") and not path.startswith("build/")
+        if (
+            ours
+            and (everything or not tidy_tree.is_test(path))
+            and (not parts or path.startswith(tuple(parts)))
+        ):
+            entries.append(entry)
+    if not entries:
+        print("lint: no files chosen")
+        return 1
+    headers, failed = header_digest(), 0
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for future in [
+            pool.submit(lint_one, build, entry, everything, headers) for entry in entries
+        ]:
+            path, complaint = future.result()
+            if complaint:
+                failed += 1
+                print(f"--- {path}\n{complaint}")
+    print(f"lint: {len(entries)} files, {failed} with complaints")
+    return 1 if failed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("format").add_argument("--check", action="store_true")
+    lint_parser = verbs.add_parser("lint")
+    lint_parser.add_argument("--build", type=pathlib.Path, required=True)
+    lint_parser.add_argument("--all", action="store_true")
+    lint_parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    lint_parser.add_argument("parts", nargs="*")
+    arguments = parser.parse_args()
+    if arguments.verb == "format":
+        return format_sources(arguments.check)
+    return lint(arguments.build.resolve(), arguments.all, arguments.jobs, arguments.parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
