@@ -187,6 +187,19 @@ std::uint64_t Lanes::reached(LaneId lane) const {
   return value;
 }
 
+Result<void> Lanes::health() const {
+  for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
+    std::uint64_t value = 0;
+    kvspan_error_t error = empty_error();
+    const kvspan_result_t result =
+        state_->backend.tables().fence->query(state_->fences[lane], &value, &error);
+    if (result != KVSPAN_OK) {
+      return tl::unexpected(from_abi(result, error, doing("work on", lane)));
+    }
+  }
+  return {};
+}
+
 std::uint64_t Lanes::last(LaneId lane) const {
   return state_->last[static_cast<std::size_t>(lane)];
 }

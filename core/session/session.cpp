@@ -274,13 +274,15 @@ Result<void> SessionState::recover() {
   return {};
 }
 
+// The open step is over. Everything in flight settles first: the engine's rows are its own again when the call
+// returns, and tokens() already tells what is left.
 Error SessionState::fail_step(Error error) {
-  failed = true;
+  const bool cancelled = lanes->cancel_requested();
   step.reset();
-  // The engine's rows are its own again when the call returns: nothing in flight may still read them.
-  (void)lanes->drain();
-  // What failed because it was asked to stop says so, whatever it tripped over.
-  if (lanes->cancel_requested() && error.code != Errc::device_lost) {
+  failed = true;
+  // If even this fails (a lost device), begin_step tries again and returns why.
+  (void)recover();
+  if (cancelled && error.code != Errc::device_lost) {
     return error_of(Errc::cancelled, "the step was cancelled; every sequence is at its last commit",
                     "session");
   }

@@ -81,6 +81,7 @@ struct SessionState {
   Error fail_step(Error error);
 
   // ---- step.cpp
+  Result<void> check_health();
   Result<void> check_step(std::span<const StepRows> rows, Phase phase) const;
   std::vector<PageGroup> demanded(const std::vector<StepPart>& parts) const;
   std::uint64_t first_visible_page(std::size_t layer, std::uint64_t first_token) const;

@@ -120,18 +120,31 @@ Result<std::uint64_t> SessionState::fetch(const PageGroup& group,
   return value;
 }
 
+// Work behind earlier commits may have failed since: then those commits fell, and the engine must know before it hands
+// in rows for positions that are not there any more.
+Result<void> SessionState::check_health() {
+  if (failed) {
+    return recover();
+  }
+  if (lanes->cancel_requested()) {
+    return tl::unexpected(fail_step(refuse("cancelled between steps")));
+  }
+  if (auto healthy = lanes->health(); !healthy) {
+    Error error = fail_step(std::move(healthy).error());
+    error.message += "; sequences fell back to their last complete commits, ask for their tokens";
+    return tl::unexpected(std::move(error));
+  }
+  return {};
+}
+
 Result<void> Session::begin_step(std::span<const StepRows> rows, Phase phase) {
   SessionState& state = *state_;
   if (state.step) {
     return tl::unexpected(Error{Errc::busy, "a step is open already; commit or cancel it first", 0, 0,
                                 0, "session"});
   }
-  if (state.failed) {
-    if (auto recovered = state.recover(); !recovered) {
-      return recovered;
-    }
-  } else if (state.lanes->cancel_requested()) {
-    return tl::unexpected(state.fail_step(refuse("cancelled between steps")));
+  if (auto healthy = state.check_health(); !healthy) {
+    return healthy;
   }
   if (auto checked = state.check_step(rows, phase); !checked) {
     return checked;
@@ -199,9 +212,8 @@ Result<void> Session::commit(std::span<const std::uint32_t> accepted) {
   ++state.counters.steps;
   // The next step most likely has the same sequences: its first groups start now, while the engine does other work.
   state.prefetch->demand(state.demanded(next));
-  if (auto primed = state.prefetch->pump(); !primed) {
-    state.failed = true;  // this step is committed; the next begin_step recovers
-  }
+  // Priming is an extra: if it fails, so will the next step, which returns why.
+  (void)state.prefetch->pump();
   return {};
 }
 

@@ -62,6 +62,9 @@ class Lanes {
   // The last value that the lane's fence reached, failed or not.
   [[nodiscard]] std::uint64_t reached(LaneId lane) const;
 
+  // Whether no fence of the lanes has failed. Errors: the first failed fence's cause.
+  [[nodiscard]] Result<void> health() const;
+
   // The last value handed out.
   [[nodiscard]] std::uint64_t last(LaneId lane) const;
 

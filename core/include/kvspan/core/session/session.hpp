@@ -92,7 +92,8 @@ class Session {
 
   // Starts a step. `phase` is told, not guessed: it chooses the row class, and so the bits. Grows the host history
   // ahead of the step's work. Errors: invalid_argument (unknown or repeated sequence, 0 or too many rows: the
-  // message names the limit), too_large (past the context), host_memory, busy (a step is open).
+  // message names the limit), too_large (past the context), host_memory, busy (a step is open); or the cause of work
+  // that failed behind an earlier commit: then ask tokens() and go on from there.
   [[nodiscard]] Result<void> begin_step(std::span<const StepRows> rows, Phase phase);
 
   // Encodes a layer's new rows into their tail pages and sends them down to the host. Layers ascend.

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Failures as values: the nth allocation, the nth submit, cancellation at any call. Afterwards every sequence is at a
+// commit, nothing leaked, and the run that goes on has the bits of the run in which nothing happened.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "engine_rig.hpp"
+#include "kvspan/core/session/session.hpp"
+#include "stub_rig.hpp"
+
+namespace kvspan::test {
+namespace {
+
+constexpr std::uint32_t kChunk = 11;
+constexpr std::uint64_t kTokens = 77;
+
+SessionOptions streaming_options(const Backend& backend) {
+  SessionOptions options = small_options();
+  options.prefill_rows_fixed = kChunk;
+  PlanRequest request;
+  request.geometry = options.geometry;
+  request.context_tokens = options.context_tokens;
+  request.prefill_rows_fixed = kChunk;
+  request.capabilities = capabilities_of(backend, options);
+  options.arena_bytes = plan(request)->minimum_arena_bytes + 3000;
+  return options;
+}
+
+// Appends from the committed tokens to kTokens, then attends one decode token and truncates it away again: what the
+// sequence is, in bits.
+Outputs finish(Session& session, Engine& engine, SequenceId sequence) {
+  std::uint64_t token = *session.tokens(sequence);
+  while (token < kTokens) {
+    const auto rows = static_cast<std::uint32_t>(std::min<std::uint64_t>(kChunk, kTokens - token));
+    const auto done = engine.step({{sequence, 7, token, rows}}, Phase::prefill, nullptr);
+    EXPECT_TRUE(done.has_value()) << done.error().message;
+    if (!done) {
+      return {};
+    }
+    token += rows;
+  }
+  Outputs outputs;
+  EXPECT_TRUE(engine.step({{sequence, 7, token, 1}}, Phase::decode, &outputs).has_value());
+  return outputs;
+}
+
+Outputs undisturbed() {
+  StubRig rig;
+  SessionOptions options = streaming_options(rig.backend());
+  auto session = Session::open(rig.backend(), options);
+  const SequenceId sequence = *session->add_sequence();
+  Engine engine(rig.backend(), *session, options, 64);
+  return finish(*session, engine, sequence);
+}
+
+TEST(SessionFailure, NthAllocationIsAnErrorThatLeaksNothing) {
+  for (std::uint64_t nth = 1; nth <= 20; ++nth) {
+    SCOPED_TRACE("allocation " + std::to_string(nth));
+    StubRig rig;
+    const SessionOptions options = streaming_options(rig.backend());
+    rig.plant(KVSPAN_FAULT_ALLOCATION, nth, KVSPAN_E_DEVICE_MEMORY);
+    {
+      auto session = Session::open(rig.backend(), options);
+      if (!session) {
+        const Errc code = session.error().code;
+        EXPECT_TRUE(code == Errc::device_memory || code == Errc::host_memory)
+            << session.error().message;
+      } else {
+        // The fault is still to come: in the history's growth, or not at all.
+        rig.plant(0, 0, KVSPAN_OK);
+      }
+    }
+    rig.plant(0, 0, KVSPAN_OK);
+    {
+      auto session = Session::open(rig.backend(), options);
+      ASSERT_TRUE(session.has_value()) << session.error().message;
+    }
+    kvspan_error_t error = empty_error();
+    EXPECT_EQ(rig.close(&error), KVSPAN_OK) << error.message;
+  }
+}
+
+TEST(SessionFailure, NthSubmitFailsTheStepAndTheNextGoesOn) {
+  const Outputs expected = undisturbed();
+  for (const char* const queues : {"one", "shuffled"}) {
+    for (std::uint64_t nth = 1; nth <= 160; nth += nth < 40 ? 1 : 7) {
+      SCOPED_TRACE(std::string(queues) + ", submit " + std::to_string(nth));
+      StubRig rig({{"queues", queues}, {"seed", std::to_string(nth)}});
+      const SessionOptions options = streaming_options(rig.backend());
+      {
+        auto session = Session::open(rig.backend(), options);
+        ASSERT_TRUE(session.has_value());
+        const SequenceId sequence = *session->add_sequence();
+        Engine engine(rig.backend(), *session, options, 64);
+        rig.plant(KVSPAN_FAULT_SUBMIT, nth, KVSPAN_E_FAILED);
+        std::uint64_t token = 0;
+        while (token < kTokens) {
+          const auto rows =
+              static_cast<std::uint32_t>(std::min<std::uint64_t>(kChunk, kTokens - token));
+          const auto done = engine.step({{sequence, 7, token, rows}}, Phase::prefill, nullptr);
+          if (!done) {
+            break;
+          }
+          token += rows;
+        }
+        rig.plant(0, 0, KVSPAN_OK);
+        // A failure after the last step shows at the next begin; recover by asking once more.
+        std::uint64_t at = *session->tokens(sequence);
+        EXPECT_LE(at, kTokens);
+        Outputs outputs;
+        for (int attempt = 0; attempt < 3 && outputs.empty(); ++attempt) {
+          at = *session->tokens(sequence);
+          bool complete = true;
+          while (at < kTokens) {
+            const auto rows =
+                static_cast<std::uint32_t>(std::min<std::uint64_t>(kChunk, kTokens - at));
+            if (!engine.step({{sequence, 7, at, rows}}, Phase::prefill, nullptr)) {
+              complete = false;
+              break;
+            }
+            at = *session->tokens(sequence);
+          }
+          if (complete && !engine.step({{sequence, 7, at, 1}}, Phase::decode, &outputs)) {
+            outputs.clear();
+          }
+        }
+        EXPECT_TRUE(same_bits(outputs, expected));
+      }
+      kvspan_error_t error = empty_error();
+      ASSERT_EQ(rig.close(&error), KVSPAN_OK) << error.message;
+    }
+  }
+}
+
+// Cancels at the nth call of a step.
+TEST(SessionFailure, CancelAtAnyCallLeavesTheLastCommit) {
+  const Outputs expected = undisturbed();
+  for (int call = 0; call < 6; ++call) {
+    SCOPED_TRACE("call " + std::to_string(call));
+    StubRig rig({{"queues", "shuffled"}, {"seed", std::to_string(call + 1)}});
+    const SessionOptions options = streaming_options(rig.backend());
+    auto session = Session::open(rig.backend(), options);
+    ASSERT_TRUE(session.has_value());
+    const SequenceId sequence = *session->add_sequence();
+    Engine engine(rig.backend(), *session, options, 64);
+    for (std::uint64_t token = 0; token < 44; token += kChunk) {
+      ASSERT_TRUE(engine.step({{sequence, 7, token, kChunk}}, Phase::prefill, nullptr).has_value());
+    }
+    if (call == 0) {
+      session->cancel();
+      const auto refused = engine.step({{sequence, 7, 44, kChunk}}, Phase::prefill, nullptr);
+      ASSERT_FALSE(refused.has_value());
+      EXPECT_EQ(refused.error().code, Errc::cancelled);
+    } else {
+      Buffer rows = make_buffer(rig.backend(), 64, 4, 32);
+      const StepRows part{sequence, kChunk};
+      ASSERT_TRUE(session->begin_step({&part, 1}, Phase::prefill).has_value());
+      WriteRows write;
+      write.k = write.v = rows.rows();
+      AttendRows attend;
+      attend.q = attend.out = rows.rows();
+      attend.scale = 1.0F;
+      bool stopped = false;
+      for (int at = 1; at <= 5 && !stopped; ++at) {
+        if (at == call) {
+          session->cancel();
+        }
+        if (at == 1 || at == 3) {
+          stopped = !session->write(static_cast<std::uint32_t>(at / 2), write).has_value();
+        } else if (at == 2 || at == 4) {
+          const auto point = session->attend(static_cast<std::uint32_t>(at / 2 - 1), attend);
+          stopped = !point || !session->wait(*point);
+        }
+      }
+      session->cancel_step();
+      session->cancel();
+      const auto refused = session->begin_step({&part, 1}, Phase::prefill);
+      // Either the failed step already told, and this begin recovered, or this one tells.
+      if (refused) {
+        session->cancel_step();
+      } else {
+        EXPECT_EQ(refused.error().code, Errc::cancelled);
+      }
+    }
+    EXPECT_EQ(*session->tokens(sequence), 44U);
+    Outputs outputs = finish(*session, engine, sequence);
+    EXPECT_TRUE(same_bits(outputs, expected));
+  }
+}
+
+TEST(SessionFailure, WrongCallsAreRefusedAndNothingIsLost) {
+  StubRig rig;
+  const SessionOptions options = streaming_options(rig.backend());
+  auto session = Session::open(rig.backend(), options);
+  ASSERT_TRUE(session.has_value());
+  const SequenceId sequence = *session->add_sequence();
+  Engine engine(rig.backend(), *session, options, 64);
+  const StepRows none{sequence, 0};
+  const StepRows wide{sequence, kChunk + 1};
+  const StepRows unknown{sequence + 1, 1};
+  const StepRows twice[] = {{sequence, 1}, {sequence, 1}};
+  EXPECT_EQ(session->begin_step({&none, 1}, Phase::prefill).error().code, Errc::invalid_argument);
+  EXPECT_EQ(session->begin_step({&wide, 1}, Phase::prefill).error().code, Errc::invalid_argument);
+  EXPECT_EQ(session->begin_step({&unknown, 1}, Phase::prefill).error().code, Errc::not_found);
+  EXPECT_EQ(session->begin_step(twice, Phase::prefill).error().code, Errc::invalid_argument);
+  EXPECT_EQ(session->begin_step({}, Phase::prefill).error().code, Errc::invalid_argument);
+  EXPECT_FALSE(session->write(0, {}).has_value());
+  EXPECT_FALSE(session->attend(0, {}).has_value());
+  EXPECT_FALSE(session->commit({}).has_value());
+  const StepRows one{sequence, 1};
+  ASSERT_TRUE(session->begin_step({&one, 1}, Phase::decode).has_value());
+  EXPECT_EQ(session->begin_step({&one, 1}, Phase::decode).error().code, Errc::busy);
+  EXPECT_EQ(session->truncate(sequence, 0).error().code, Errc::busy);
+  EXPECT_FALSE(session->write(1, {}).has_value());
+  session->cancel_step();
+  EXPECT_EQ(*session->tokens(sequence), 0U);
+  const Outputs outputs = finish(*session, engine, sequence);
+  EXPECT_TRUE(same_bits(outputs, undisturbed()));
+  // Past the context: refused with the amounts, the sequence as before.
+  std::uint64_t token = *session->tokens(sequence);
+  for (; token < options.context_tokens; ++token) {
+    ASSERT_TRUE(engine.step({{sequence, 7, token, 1}}, Phase::decode, nullptr).has_value());
+  }
+  const auto full = session->begin_step({&one, 1}, Phase::decode);
+  EXPECT_EQ(full.error().code, Errc::too_large);
+  EXPECT_EQ(full.error().missing, 1U);
+}
+
+}  // namespace
+}  // namespace kvspan::test
