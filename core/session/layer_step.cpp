@@ -10,15 +10,6 @@ namespace kvspan {
 
 namespace {
 
-// Rows [first_row, first_row + rows) of one page that a step appends.
-struct PageRows {
-  PageKey key;
-  DevicePage device;
-  std::uint64_t first_row = 0;   // in the page
-  std::uint32_t rows = 0;
-  std::uint32_t engine_row = 0;  // in the engine's buffers
-};
-
 struct ByteRun {
   std::uint64_t offset = 0;  // from the page's start
   std::uint64_t bytes = 0;
@@ -52,11 +43,11 @@ std::uint64_t copy_alignment(const kvspan_copy_limits_t& limits) {
                    std::uint64_t{1}});
 }
 
-kvspan_codec_item_t codec_item(const kvspan_rows_t& rows, std::uint32_t engine_row,
-                               const PageRows& page, kvspan_memory_t* memory) {
+kvspan_codec_item_t codec_item(const kvspan_rows_t& rows, const PageRows& page,
+                               kvspan_memory_t* memory) {
   kvspan_codec_item_t item{};
   item.rows = rows;
-  item.rows.offset += engine_row * rows.row_stride;
+  item.rows.offset += page.engine_row * rows.row_stride;
   item.plane.memory = memory;
   item.first_token = page.first_row;
   item.row_count = page.rows;
@@ -80,6 +71,17 @@ DevicePage SessionState::device_page(const PageKey& key, std::uint32_t slot) {
   return {slots_lease.range().offset + slot * plan.slot_bytes, &tails->hazard(slot)};
 }
 
+Result<std::uint64_t> SessionState::copy(LaneId lane, const Waits& waits,
+                                         const std::vector<kvspan_segment_t>& segments) {
+  const kvspan_copy_table_t* const table = backend.tables().copy;
+  return lanes->submit(
+      lane, waits,
+      [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
+        return table->copy(queue, segments.data(), static_cast<std::uint32_t>(segments.size()),
+                           submit, error);
+      });
+}
+
 // A begun page whose slot went to somebody else: its committed rows come back from the host.
 Result<void> SessionState::refetch_tail(const PageKey& key, std::uint32_t slot,
                                           std::uint64_t rows) {
@@ -96,13 +98,7 @@ Result<void> SessionState::refetch_tail(const PageKey& key, std::uint32_t slot,
   Waits waits;
   waits.moment = history.hazard(key.layer, key.page).before_read();
   waits.moment.merge(target.hazard->before_write());
-  const kvspan_copy_table_t* const copy = backend.tables().copy;
-  auto value = lanes->submit(
-      LaneId::upload, waits,
-      [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
-        return copy->copy(queue, segments.data(), static_cast<std::uint32_t>(segments.size()),
-                          submit, error);
-      });
+  auto value = copy(LaneId::upload, waits, segments);
   if (!value) {
     return tl::unexpected(std::move(value).error());
   }
@@ -140,9 +136,8 @@ Result<DevicePage> SessionState::tail_page(const StepPart& part, std::uint32_t l
   return device_page(key, *slot);
 }
 
-Result<void> SessionState::write_layer(std::uint32_t layer, const WriteRows& rows) {
-  const LayerGeometry& geometry = options.geometry.layers[layer];
-  const PageLayout& layout = plan.pages[layer];
+// The pages that the step's rows of this layer go to, each with its committed rows on the device.
+Result<std::vector<PageRows>> SessionState::pages_to_write(std::uint32_t layer) {
   std::vector<PageRows> pages;
   for (const StepPart& part : step->parts) {
     std::uint64_t token = part.first_token;
@@ -162,12 +157,20 @@ Result<void> SessionState::write_layer(std::uint32_t layer, const WriteRows& row
       token = page_end;
     }
   }
+  return pages;
+}
+
+// One submit encodes K and V of every page.
+Result<std::uint64_t> SessionState::encode(std::uint32_t layer, const WriteRows& rows,
+                                           const std::vector<PageRows>& pages) {
+  const LayerGeometry& geometry = options.geometry.layers[layer];
+  const PageLayout& layout = plan.pages[layer];
   std::vector<kvspan_codec_item_t> items;
   Waits waits;
   waits.points = rows.ready;
   for (const PageRows& page : pages) {
     waits.moment.merge(page.device.hazard->before_write());
-    kvspan_codec_item_t k = codec_item(rows.k, page.engine_row, page, parent);
+    kvspan_codec_item_t k = codec_item(rows.k, page, parent);
     k.plane.offset = page.device.offset;
     k.plane.row_stride = layout.k_token_bytes;
     k.plane.head_stride = layout.k_row_bytes;
@@ -175,60 +178,73 @@ Result<void> SessionState::write_layer(std::uint32_t layer, const WriteRows& row
     k.head_count = geometry.kv_heads;
     k.head_size = geometry.head_size_k;
     items.push_back(k);
-    if (!geometry.v_in_k) {
-      kvspan_codec_item_t v = codec_item(rows.v, page.engine_row, page, parent);
-      v.plane.offset = page.device.offset + layout.v_offset;
-      v.plane.row_stride = layout.v_token_bytes;
-      v.plane.head_stride = layout.v_row_bytes;
-      v.type = geometry.v_type;
-      v.head_count = geometry.kv_heads;
-      v.head_size = geometry.head_size_v;
-      items.push_back(v);
+    if (geometry.v_in_k) {
+      continue;
     }
+    kvspan_codec_item_t v = codec_item(rows.v, page, parent);
+    v.plane.offset = page.device.offset + layout.v_offset;
+    v.plane.row_stride = layout.v_token_bytes;
+    v.plane.head_stride = layout.v_row_bytes;
+    v.type = geometry.v_type;
+    v.head_count = geometry.kv_heads;
+    v.head_size = geometry.head_size_v;
+    items.push_back(v);
   }
   const kvspan_codec_table_t* const codec = backend.tables().codec;
-  auto encoded = lanes->submit(
+  auto value = lanes->submit(
       LaneId::compute, waits,
       [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
         return codec->encode(queue, items.data(), static_cast<std::uint32_t>(items.size()), submit,
                              error);
       });
-  if (!encoded) {
-    return tl::unexpected(std::move(encoded).error());
+  if (value) {
+    for (const PageRows& page : pages) {
+      page.device.hazard->written.merge(Moment::at(LaneId::compute, *value));
+    }
   }
-  const Moment written = Moment::at(LaneId::compute, *encoded);
+  return value;
+}
+
+// One submit sends the new rows down, behind their encode.
+Result<std::uint64_t> SessionState::publish(std::uint32_t layer, const std::vector<PageRows>& pages) {
   std::vector<kvspan_segment_t> segments;
   Waits behind;
-  behind.moment = written;
   for (const PageRows& page : pages) {
     SequenceHistory& history = sequences[page.key.sequence].history;
     const HostPage target = host->page(history.block(page.key.page), layer);
-    page.device.hazard->written.merge(written);
     behind.moment.merge(page.device.hazard->before_read());
     behind.moment.merge(history.hazard(layer, page.key.page).before_write());
     for (const ByteRun& run :
-         runs_of(layout, page.first_row, page.rows, copy_alignment(limits))) {
+         runs_of(plan.pages[layer], page.first_row, page.rows, copy_alignment(limits))) {
       segments.push_back({parent, target.memory, page.device.offset + run.offset,
                           target.offset + run.offset, run.bytes, 1, 0, 0});
       counters.published_bytes += run.bytes;
     }
   }
-  const kvspan_copy_table_t* const copy = backend.tables().copy;
-  auto sent = lanes->submit(
-      LaneId::download, behind,
-      [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
-        return copy->copy(queue, segments.data(), static_cast<std::uint32_t>(segments.size()),
-                          submit, error);
-      });
+  auto value = copy(LaneId::download, behind, segments);
+  if (value) {
+    const Moment down = Moment::at(LaneId::download, *value);
+    for (const PageRows& page : pages) {
+      page.device.hazard->read.merge(down);
+      sequences[page.key.sequence].history.hazard(layer, page.key.page).written.merge(down);
+    }
+  }
+  return value;
+}
+
+Result<void> SessionState::write_layer(std::uint32_t layer, const WriteRows& rows) {
+  const auto pages = pages_to_write(layer);
+  if (!pages) {
+    return tl::unexpected(pages.error());
+  }
+  if (auto encoded = encode(layer, rows, *pages); !encoded) {
+    return tl::unexpected(std::move(encoded).error());
+  }
+  auto sent = publish(layer, *pages);
   if (!sent) {
     return tl::unexpected(std::move(sent).error());
   }
   step->published = *sent;
-  const Moment down = Moment::at(LaneId::download, *sent);
-  for (const PageRows& page : pages) {
-    page.device.hazard->read.merge(down);
-    sequences[page.key.sequence].history.hazard(layer, page.key.page).written.merge(down);
-  }
   return {};
 }
 

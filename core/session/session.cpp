@@ -93,13 +93,43 @@ Result<Session> Session::open(const Backend& backend, const SessionOptions& opti
                                    "the arena has 0 bytes; give the device memory that may be used",
                                    "session"));
   }
-  if (auto done = state->lay_out(); !done) {
-    return tl::unexpected(std::move(done).error());
+  auto done = state->lay_out();
+  if (done) {
+    done = state->check_alignment();
   }
-  if (auto done = state->make_streams(); !done) {
+  if (done) {
+    done = state->make_arena();
+  }
+  if (done) {
+    done = state->make_streams();
+  }
+  if (!done) {
     return tl::unexpected(std::move(done).error());
   }
   return Session(std::move(state));
+}
+
+// Device bytes that the backend took for itself, for submits of the plan's size.
+Result<std::uint64_t> SessionState::prepare_device() {
+  std::vector<kvspan_attention_shape_t> shapes;
+  for (std::size_t layer = 0; layer < plan.pages.size(); ++layer) {
+    shapes.push_back(attention_shape(options, layer, Phase::prefill, plan.prefill_rows));
+    shapes.push_back(attention_shape(options, layer, Phase::decode, plan.decode_rows));
+  }
+  const std::uint32_t rows = std::max(plan.prefill_rows, plan.decode_rows);
+  kvspan_prepare_t prepare = limits_of(plan, rows, options.sequences);
+  prepare.shape_count = static_cast<std::uint32_t>(shapes.size());
+  prepare.shapes = shapes.data();
+  prepare.depth = options.lanes.depth;
+  kvspan_prepared_t prepared{};
+  prepared.struct_size = sizeof prepared;
+  kvspan_error_t error = empty_error();
+  const kvspan_result_t result =
+      backend.tables().device->prepare(backend.device(), &prepare, &prepared, &error);
+  if (result != KVSPAN_OK) {
+    return tl::unexpected(from_abi(result, error, "preparing the device"));
+  }
+  return prepared.device_bytes;
 }
 
 Result<void> SessionState::lay_out() {
@@ -118,33 +148,23 @@ Result<void> SessionState::lay_out() {
       return tl::unexpected(std::move(planned).error());
     }
     plan = std::move(*planned);
-    std::vector<kvspan_attention_shape_t> shapes;
-    for (std::size_t layer = 0; layer < plan.pages.size(); ++layer) {
-      shapes.push_back(attention_shape(options, layer, Phase::prefill, plan.prefill_rows));
-      shapes.push_back(attention_shape(options, layer, Phase::decode, plan.decode_rows));
+    const auto prepared = prepare_device();
+    if (!prepared) {
+      return tl::unexpected(prepared.error());
     }
-    const std::uint32_t rows = std::max(plan.prefill_rows, plan.decode_rows);
-    kvspan_prepare_t prepare = limits_of(plan, rows, options.sequences);
-    prepare.shape_count = static_cast<std::uint32_t>(shapes.size());
-    prepare.shapes = shapes.data();
-    prepare.depth = options.lanes.depth;
-    kvspan_prepared_t prepared{};
-    prepared.struct_size = sizeof prepared;
-    kvspan_error_t error = empty_error();
-    const kvspan_result_t result =
-        backend.tables().device->prepare(backend.device(), &prepare, &prepared, &error);
-    if (result != KVSPAN_OK) {
-      return tl::unexpected(from_abi(result, error, "preparing the device"));
-    }
-    prepared_device_bytes = prepared.device_bytes;
+    prepared_device_bytes = *prepared;
     // What the backend took for itself counts too: plan again inside the rest until both fit.
     if (plan.regions.total_bytes() + prepared_device_bytes <= options.arena_bytes) {
-      break;
+      return record_capabilities();
     }
-    request.arena_bytes = options.arena_bytes - std::min(options.arena_bytes - 1, prepared_device_bytes);
+    request.arena_bytes =
+        options.arena_bytes - std::min(options.arena_bytes - 1, prepared_device_bytes);
   }
+}
+
+Result<void> SessionState::record_capabilities() {
+  const auto lookup = capabilities_of(backend, options);
   for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
-    const auto lookup = capabilities_of(backend, options);
     auto prefill = lookup(layer, Phase::prefill, plan.prefill_rows);
     auto decode = lookup(layer, Phase::decode, plan.decode_rows);
     if (!prefill || !decode) {
@@ -156,68 +176,79 @@ Result<void> SessionState::lay_out() {
   return {};
 }
 
-Result<void> SessionState::make_streams() {
-  const std::uint64_t needed = std::max(backend.info().memory_alignment, plan.alignment);
-  if (needed > plan.alignment || options.geometry.alignment % backend.info().memory_alignment != 0) {
-    return tl::unexpected(error_of(
-        Errc::invalid_argument,
-        "planes must be aligned to " + std::to_string(backend.info().memory_alignment) +
-            " bytes on this device; set the geometry's alignment to a multiple",
-        "session"));
+Result<void> SessionState::check_alignment() {
+  const std::uint64_t needed = backend.info().memory_alignment;
+  if (needed > plan.alignment || options.geometry.alignment % needed != 0) {
+    return tl::unexpected(error_of(Errc::invalid_argument,
+                                   "planes must be aligned to " + std::to_string(needed) +
+                                       " bytes on this device; set the geometry's alignment to a "
+                                       "multiple",
+                                   "session"));
   }
   limits.struct_size = sizeof limits;
   kvspan_error_t error = empty_error();
-  const kvspan_result_t result =
-      backend.tables().copy->limits(backend.device(), &limits, &error);
+  const kvspan_result_t result = backend.tables().copy->limits(backend.device(), &limits, &error);
   if (result != KVSPAN_OK) {
     return tl::unexpected(from_abi(result, error, "asking for the limits of copies"));
   }
+  return {};
+}
+
+// The one allocation, its regions and their leases.
+Result<void> SessionState::make_arena() {
   auto memory = backend.allocate(KVSPAN_MEMORY_DEVICE, plan.regions.total_bytes());
   if (!memory) {
     return tl::unexpected(std::move(memory).error());
   }
   const kvspan_memory_table_t* const table = backend.tables().memory;
-  const ParentMemory whole{memory->get(), memory->size_bytes()};
-  auto made = Arena::create(whole, plan.alignment, [table](kvspan_memory_t* released) {
-    (void)table->release(released, nullptr);
-  });
+  auto made = Arena::create(
+      {memory->get(), memory->size_bytes()}, plan.alignment,
+      [table](kvspan_memory_t* released) { (void)table->release(released, nullptr); });
   if (!made) {
     return tl::unexpected(std::move(made).error());
   }
   parent = memory->detach();
   arena.emplace(std::move(*made));
-  const std::pair<std::uint64_t, std::uint64_t> regions[] = {
-      {kResidentRegion, plan.regions.resident_bytes},
-      {kSlotsRegion, plan.regions.slots_bytes},
-      {kStatesRegion, plan.regions.states_bytes},
-      {kAccumulatorsRegion, plan.regions.accumulators_bytes},
-      {kWorkspaceRegion, plan.regions.workspace_bytes}};
-  Lease* const leases[] = {&resident_lease, &slots_lease, &states_lease, &accumulators_lease,
-                           &workspace_lease};
+  struct Wanted {
+    std::uint64_t id;
+    std::uint64_t size_bytes;
+    Lease* lease;
+  };
+  const Wanted regions[] = {
+      {kResidentRegion, plan.regions.resident_bytes, &resident_lease},
+      {kSlotsRegion, plan.regions.slots_bytes, &slots_lease},
+      {kStatesRegion, plan.regions.states_bytes, &states_lease},
+      {kAccumulatorsRegion, plan.regions.accumulators_bytes, &accumulators_lease},
+      {kWorkspaceRegion, plan.regions.workspace_bytes, &workspace_lease}};
   if (auto begun = arena->begin(); !begun) {
     return begun;
   }
-  for (const auto& [id, bytes] : regions) {
-    if (bytes == 0) {
+  for (const Wanted& wanted : regions) {
+    if (wanted.size_bytes == 0) {
       continue;
     }
-    if (auto region = arena->reserve(id, bytes, plan.alignment); !region) {
+    auto region = arena->reserve(wanted.id, wanted.size_bytes, plan.alignment);
+    if (!region) {
       return tl::unexpected(std::move(region).error());
     }
   }
   if (auto committed = arena->commit(); !committed) {
     return committed;
   }
-  for (std::size_t index = 0; index < std::size(leases); ++index) {
-    if (regions[index].second == 0) {
+  for (const Wanted& wanted : regions) {
+    if (wanted.size_bytes == 0) {
       continue;
     }
-    auto lease = arena->acquire(regions[index].first);
+    auto lease = arena->acquire(wanted.id);
     if (!lease) {
       return tl::unexpected(std::move(lease).error());
     }
-    *leases[index] = std::move(*lease);
+    *wanted.lease = std::move(*lease);
   }
+  return {};
+}
+
+Result<void> SessionState::make_streams() {
   HostPagesOptions host_options;
   host_options.limit_bytes = options.host_bytes_max;
   std::uint32_t resident_hazards = 0;

@@ -56,6 +56,15 @@ struct DevicePage {
   Hazard* hazard = nullptr;
 };
 
+// Rows [first_row, first_row + rows) of one page, appended by a step.
+struct PageRows {
+  PageKey key;
+  DevicePage device;
+  std::uint64_t first_row = 0;  // in the page
+  std::uint32_t rows = 0;
+  std::uint32_t engine_row = 0;  // in the engine's buffers
+};
+
 // Tokens of one layer that lie where one span can name them.
 struct Piece {
   std::uint64_t first_token = 0;
@@ -76,6 +85,10 @@ struct SessionState {
 
   // ---- session.cpp
   Result<void> lay_out();
+  Result<std::uint64_t> prepare_device();
+  Result<void> record_capabilities();
+  Result<void> check_alignment();
+  Result<void> make_arena();
   Result<void> make_streams();
   Result<void> recover();
   Error fail_step(Error error);
@@ -93,6 +106,12 @@ struct SessionState {
   Result<void> refetch_tail(const PageKey& key, std::uint32_t slot, std::uint64_t rows);
   DevicePage device_page(const PageKey& key, std::uint32_t slot);
   DevicePage resident_page(std::uint32_t sequence, std::uint32_t layer, std::uint64_t page);
+  Result<std::uint64_t> copy(LaneId lane, const Waits& waits,
+                             const std::vector<kvspan_segment_t>& segments);
+  Result<std::vector<PageRows>> pages_to_write(std::uint32_t layer);
+  Result<std::uint64_t> encode(std::uint32_t layer, const WriteRows& rows,
+                               const std::vector<PageRows>& pages);
+  Result<std::uint64_t> publish(std::uint32_t layer, const std::vector<PageRows>& pages);
   Result<void> write_layer(std::uint32_t layer, const WriteRows& rows);
 
   // ---- attend.cpp

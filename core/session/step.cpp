@@ -102,13 +102,7 @@ Result<std::uint64_t> SessionState::fetch(const PageGroup& group,
     waits.moment.merge(history.hazard(group.layer, page).before_read());
     waits.moment.merge(ring->hazard(slots[index]).before_write());
   }
-  const kvspan_copy_table_t* const copy = backend.tables().copy;
-  auto value = lanes->submit(
-      LaneId::upload, waits,
-      [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
-        return copy->copy(queue, segments.data(), static_cast<std::uint32_t>(segments.size()),
-                          submit, error);
-      });
+  auto value = copy(LaneId::upload, waits, segments);
   if (!value) {
     return tl::unexpected(std::move(value).error());
   }

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// plan(): exact bytes, the minimum and the byte below it, and properties over random geometries. No device.
+#include "kvspan/core/memory/budget.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <string>
+
+namespace kvspan {
+namespace {
+
+kvspan_attention_caps_t caps_of(std::uint32_t granule, std::uint32_t splits, std::uint64_t workspace) {
+  kvspan_attention_caps_t caps{};
+  caps.level = KVSPAN_LEVEL_NATIVE;
+  caps.span_granule = granule;
+  caps.split_count = splits;
+  caps.state_alignment = 64;
+  caps.advance_workspace_bytes = workspace;
+  return caps;
+}
+
+CapabilityLookup fixed(const kvspan_attention_caps_t& caps) {
+  return [caps](std::size_t, Phase, std::uint32_t) -> Result<kvspan_attention_caps_t> { return caps; };
+}
+
+PlanRequest long_context() {
+  PlanRequest request;
+  request.geometry.layers.assign(16, {KVSPAN_TYPE_Q8_0, KVSPAN_TYPE_Q4_0, 256, 256, 4, 24});
+  request.context_tokens = 262144;
+  request.capabilities = fixed(caps_of(32, 8, 0));
+  return request;
+}
+
+// Sizes that anybody can check by hand: 1,024 elements of q8_0 K and q4_0 V a token.
+TEST(Budget, LongContextHasTheKnownSizes) {
+  PlanRequest request = long_context();
+  const auto least = plan(request);
+  ASSERT_TRUE(least.has_value()) << least.error().message;
+  EXPECT_EQ(least->pages.front().page_bytes, 425984U);
+  EXPECT_EQ(least->pages_a_sequence, 1024U);
+  EXPECT_EQ(least->history_bytes, 6979321856U);
+  request.arena_bytes = least->history_bytes + (1ULL << 30);
+  const auto all = plan(request);
+  ASSERT_TRUE(all.has_value());
+  EXPECT_EQ(all->mode, PlanMode::resident);
+  EXPECT_EQ(all->regions.resident_bytes, 6979321856U);
+}
+
+// States of 8 + 1 splits of one row and of a prefill row, one accumulator: counted by hand.
+TEST(Budget, MinimumIsTheSumOfItsParts) {
+  const PlanRequest request = long_context();
+  const auto least = plan(request);
+  ASSERT_TRUE(least.has_value());
+  const std::uint64_t page = 425984;
+  const std::uint64_t tails = 16 * tail_pages(1, 256);
+  EXPECT_EQ(tail_pages(1, 256), 2U);
+  EXPECT_EQ(least->regions.slots_bytes, (2 + tails) * page);
+  const std::uint64_t state = 24 * 256 * 4 + 24 * 2 * 4 + 2 * 64 * 2;
+  EXPECT_EQ(least->regions.states_bytes, (9 * state + 255) / 256 * 256);
+  EXPECT_EQ(least->regions.accumulators_bytes, (state + 255) / 256 * 256);
+  EXPECT_EQ(least->minimum_arena_bytes, least->regions.total_bytes());
+}
+
+TEST(Budget, TailPagesFollowTheFormula) {
+  EXPECT_EQ(tail_pages(256, 256), 3U);
+  EXPECT_EQ(tail_pages(257, 256), 3U);
+  EXPECT_EQ(tail_pages(258, 256), 4U);
+  EXPECT_EQ(tail_pages(64, 4), 18U);
+}
+
+TEST(Budget, SplitLengthIsRoundedUpToGranules) {
+  EXPECT_EQ(split_tokens(1, 8, 32), 32U);
+  EXPECT_EQ(split_tokens(256, 8, 32), 32U);
+  EXPECT_EQ(split_tokens(257, 8, 32), 64U);
+  EXPECT_EQ(split_tokens(262144, 8, 32), 32768U);
+  EXPECT_EQ(split_tokens(0, 8, 32), 32U);
+}
+
+struct Scenario {
+  PlanRequest request;
+  std::string text;
+};
+
+Scenario random_scenario(std::mt19937_64& random) {
+  const auto pick = [&](std::uint64_t low, std::uint64_t high) {
+    return std::uniform_int_distribution<std::uint64_t>(low, high)(random);
+  };
+  const kvspan_type_t types[] = {KVSPAN_TYPE_F16, KVSPAN_TYPE_Q8_0, KVSPAN_TYPE_Q4_0, KVSPAN_TYPE_F32};
+  const std::uint32_t heads[] = {64, 96, 128, 256};
+  Scenario scenario;
+  PlanRequest& request = scenario.request;
+  const std::uint64_t layers = pick(1, 6);
+  for (std::uint64_t layer = 0; layer < layers; ++layer) {
+    const auto kv_heads = static_cast<std::uint32_t>(pick(1, 4));
+    request.geometry.layers.push_back({types[pick(0, 3)], types[pick(0, 3)], heads[pick(0, 3)],
+                                       heads[pick(0, 3)], kv_heads,
+                                       kv_heads * static_cast<std::uint32_t>(pick(1, 6))});
+  }
+  request.geometry.page_tokens = static_cast<std::uint32_t>(32U << pick(0, 4));
+  request.context_tokens = pick(1, 40000);
+  request.sequences = static_cast<std::uint32_t>(pick(1, 3));
+  request.prefill_rows_max = static_cast<std::uint32_t>(pick(1, 600));
+  request.decode_rows = static_cast<std::uint32_t>(pick(1, 64));
+  request.capabilities =
+      fixed(caps_of(32, static_cast<std::uint32_t>(pick(1, 16)), pick(0, 1) * pick(0, 100000)));
+  scenario.text = std::to_string(layers) + " layers, page " +
+                  std::to_string(request.geometry.page_tokens) + ", context " +
+                  std::to_string(request.context_tokens) + ", rows " +
+                  std::to_string(request.prefill_rows_max) + "/" + std::to_string(request.decode_rows);
+  return scenario;
+}
+
+TEST(Budget, OneByteBelowTheMinimumIsRefusedAndTheMinimumPlans) {
+  std::mt19937_64 random(20261129);
+  for (int round = 0; round < 300; ++round) {
+    Scenario scenario = random_scenario(random);
+    SCOPED_TRACE("seed 20261129, round " + std::to_string(round) + ": " + scenario.text);
+    const auto least = plan(scenario.request);
+    ASSERT_TRUE(least.has_value()) << least.error().message;
+    scenario.request.arena_bytes = least->minimum_arena_bytes;
+    const auto exact = plan(scenario.request);
+    ASSERT_TRUE(exact.has_value()) << exact.error().message;
+    EXPECT_LE(exact->regions.total_bytes(), scenario.request.arena_bytes);
+    if (least->minimum_arena_bytes == 1) {
+      continue;
+    }
+    scenario.request.arena_bytes = least->minimum_arena_bytes - 1;
+    const auto refused = plan(scenario.request);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().required, least->minimum_arena_bytes);
+    EXPECT_EQ(refused.error().missing, 1U);
+    EXPECT_FALSE(refused.error().component.empty());
+  }
+}
+
+TEST(Budget, EveryPlanFitsAndItsPartsAddUp) {
+  std::mt19937_64 random(77);
+  for (int round = 0; round < 200; ++round) {
+    Scenario scenario = random_scenario(random);
+    SCOPED_TRACE("seed 77, round " + std::to_string(round) + ": " + scenario.text);
+    const std::uint64_t least = plan(scenario.request)->minimum_arena_bytes;
+    for (const std::uint64_t percent : {100U, 105U, 150U, 300U, 2000U}) {
+      scenario.request.arena_bytes = least * percent / 100;
+      const auto found = plan(scenario.request);
+      ASSERT_TRUE(found.has_value()) << found.error().message;
+      EXPECT_LE(found->regions.total_bytes(), scenario.request.arena_bytes);
+      EXPECT_EQ(found->minimum_arena_bytes, least);
+      for (const Phase phase : {Phase::prefill, Phase::decode}) {
+        std::uint64_t bytes = 0;
+        for (const PlanComponent& component : found->components) {
+          bytes += component.phase == phase ? component.size_bytes : 0;
+        }
+        EXPECT_LE(bytes, found->regions.total_bytes());
+      }
+      for (std::size_t layer = 0; layer < found->pages.size(); ++layer) {
+        EXPECT_LE(found->resident_pages[layer], found->pages_a_sequence);
+      }
+      if (found->mode == PlanMode::streaming) {
+        EXPECT_GE(found->ring_slots, 2U);
+        EXPECT_LE(2 * found->group_pages, found->ring_slots);
+      } else {
+        EXPECT_EQ(found->ring_slots + found->tail_slots, 0U);
+      }
+    }
+  }
+}
+
+TEST(Budget, WorkspaceDoesNotGrowWithTheContext) {
+  PlanRequest request = long_context();
+  request.prefill_rows_fixed = 64;
+  const auto near = plan(request);
+  request.context_tokens = 4 * 262144;
+  const auto far = plan(request);
+  ASSERT_TRUE(near.has_value() && far.has_value());
+  EXPECT_EQ(near->regions.states_bytes, far->regions.states_bytes);
+  EXPECT_EQ(near->regions.workspace_bytes, far->regions.workspace_bytes);
+  EXPECT_EQ(near->regions.slots_bytes, far->regions.slots_bytes);
+}
+
+TEST(Budget, WrongRequestsNameWhatIsWrong) {
+  PlanRequest request = long_context();
+  request.geometry.page_tokens = 48;
+  auto refused = plan(request);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message.find("granule of 32"), std::string::npos);
+  request = long_context();
+  request.decode_rows = 65;
+  EXPECT_FALSE(plan(request).has_value());
+  request = long_context();
+  request.context_tokens = 0;
+  EXPECT_FALSE(plan(request).has_value());
+  request = long_context();
+  request.geometry.layers.clear();
+  EXPECT_FALSE(plan(request).has_value());
+  request = long_context();
+  request.geometry.layers[3].head_size_k = 80;
+  refused = plan(request);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message.find("80"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvspan

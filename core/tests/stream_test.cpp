@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ring, tails, prefetch, history: the bookkeeping, without a device.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <random>
+#include <set>
+#include <string>
+
+#include "kvspan/core/history/sequence_history.hpp"
+#include "kvspan/core/stream/prefetch.hpp"
+#include "kvspan/core/stream/slot_ring.hpp"
+#include "kvspan/core/stream/tail_slots.hpp"
+
+namespace kvspan {
+namespace {
+
+TEST(SlotRing, HandsOutEachSlotOnceUntilItComesBack) {
+  std::mt19937_64 random(5);
+  SlotRing ring(10, 7);
+  std::deque<std::uint32_t> held;
+  for (int round = 0; round < 2000; ++round) {
+    if (ring.free() > 0 && random() % 2 == 0) {
+      const std::uint32_t slot = ring.take();
+      EXPECT_GE(slot, 10U);
+      EXPECT_LT(slot, 17U);
+      EXPECT_EQ(std::count(held.begin(), held.end(), slot), 0);
+      held.push_back(slot);
+    } else if (!held.empty()) {
+      const auto count = static_cast<std::uint32_t>(random() % held.size() + 1);
+      ring.give_back(count);
+      held.erase(held.begin(), held.begin() + count);
+    }
+    EXPECT_EQ(ring.free() + ring.taken(), ring.count());
+    EXPECT_EQ(ring.taken(), held.size());
+  }
+}
+
+// Two pages that follow each other in one slot are ordered by the slot, though their names differ.
+TEST(SlotRing, HazardsBelongToThePhysicalSlot) {
+  SlotRing ring(0, 1);
+  const std::uint32_t slot = ring.take();
+  ring.hazard(slot).written = Moment::at(LaneId::upload, 4);
+  ring.hazard(slot).read = Moment::at(LaneId::compute, 9);
+  ring.give_back(1);
+  const std::uint32_t again = ring.take();
+  EXPECT_EQ(again, slot);
+  EXPECT_EQ(ring.hazard(again).before_write().of(LaneId::compute), 9U);
+  EXPECT_EQ(ring.hazard(again).before_write().of(LaneId::upload), 4U);
+  EXPECT_EQ(ring.hazard(again).before_read().of(LaneId::compute), 0U);
+}
+
+TEST(TailSlots, PinnedPagesStayAndTheOldestUnpinnedGoes) {
+  TailSlots tails(3, 2);
+  const auto first = tails.take({0, 0, 0});
+  const auto second = tails.take({0, 1, 0});
+  ASSERT_TRUE(first && second);
+  EXPECT_NE(*first, *second);
+  tails.pin(*first);
+  tails.pin(*second);
+  EXPECT_FALSE(tails.take({0, 2, 0}).has_value());
+  tails.unpin_all();
+  tails.pin(*second);
+  const auto third = tails.take({0, 2, 0});
+  ASSERT_TRUE(third.has_value());
+  EXPECT_EQ(*third, *first);
+  EXPECT_FALSE(tails.find({0, 0, 0}).has_value());
+  EXPECT_TRUE(tails.find({0, 1, 0}).has_value());
+  EXPECT_EQ(tails.held(), 2U);
+  tails.forget(0, 0);
+  EXPECT_EQ(tails.held(), 0U);
+}
+
+TEST(TailSlots, ForgetBeforeKeepsTheBegunPage) {
+  TailSlots tails(0, 4);
+  (void)tails.take({0, 0, 3});
+  (void)tails.take({0, 0, 4});
+  (void)tails.take({1, 0, 3});
+  tails.forget_before(0, 4);
+  EXPECT_FALSE(tails.find({0, 0, 3}).has_value());
+  EXPECT_TRUE(tails.find({0, 0, 4}).has_value());
+  EXPECT_TRUE(tails.find({1, 0, 3}).has_value());
+}
+
+std::vector<PageGroup> groups_of(std::uint32_t layers, std::uint32_t pages, std::uint32_t group) {
+  std::vector<PageGroup> groups;
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    for (std::uint32_t page = 0; page < pages; page += group) {
+      groups.push_back({0, layer, page, std::min(group, pages - page)});
+    }
+  }
+  return groups;
+}
+
+TEST(Prefetcher, FetchesInDemandOrderAndNeverIntoATakenSlot) {
+  for (const std::uint32_t slots : {3U, 4U, 7U, 40U}) {
+    SCOPED_TRACE("slots " + std::to_string(slots));
+    SlotRing ring(0, slots);
+    std::set<std::uint32_t> in_use;
+    std::vector<PageGroup> fetched;
+    std::uint64_t value = 0;
+    Prefetcher prefetch(ring, [&](const PageGroup& group, const std::vector<std::uint32_t>& into)
+                                  -> Result<std::uint64_t> {
+      for (const std::uint32_t slot : into) {
+        EXPECT_TRUE(in_use.insert(slot).second) << "slot " << slot << " is still read";
+      }
+      EXPECT_EQ(into.size(), group.pages);
+      fetched.push_back(group);
+      return ++value;
+    });
+    const std::vector<PageGroup> wanted = groups_of(3, 11, 3);
+    prefetch.demand(wanted);
+    ASSERT_TRUE(prefetch.pump().has_value());
+    for (const PageGroup& expected : wanted) {
+      auto group = prefetch.next();
+      ASSERT_TRUE(group.has_value());
+      EXPECT_EQ(group->group, expected);
+      for (const std::uint32_t slot : group->slots) {
+        in_use.erase(slot);
+      }
+      prefetch.release(*group, Moment::at(LaneId::compute, 1));
+      ASSERT_TRUE(prefetch.pump().has_value());
+    }
+    EXPECT_TRUE(prefetch.done());
+    EXPECT_EQ(fetched, wanted);
+    EXPECT_EQ(ring.free(), slots);
+    EXPECT_FALSE(prefetch.next().has_value());
+  }
+}
+
+TEST(Prefetcher, KeepsWhatWasPrimedForTheSameDemandAndDropsTheRest) {
+  SlotRing ring(0, 6);
+  int fetches = 0;
+  Prefetcher prefetch(ring, [&](const PageGroup&, const std::vector<std::uint32_t>&)
+                                -> Result<std::uint64_t> { return static_cast<std::uint64_t>(++fetches); });
+  prefetch.demand(groups_of(2, 6, 3));
+  ASSERT_TRUE(prefetch.pump().has_value());
+  EXPECT_EQ(fetches, 2);
+  prefetch.demand(groups_of(2, 6, 3));
+  ASSERT_TRUE(prefetch.pump().has_value());
+  EXPECT_EQ(fetches, 2);
+  prefetch.demand(groups_of(1, 4, 2));
+  ASSERT_TRUE(prefetch.pump().has_value());
+  EXPECT_EQ(fetches, 4);
+  EXPECT_EQ(prefetch.next()->group, (PageGroup{0, 0, 0, 2}));
+}
+
+TEST(Prefetcher, AFailedFetchGivesItsSlotsBack) {
+  SlotRing ring(0, 4);
+  Prefetcher prefetch(ring, [](const PageGroup&, const std::vector<std::uint32_t>&)
+                                -> Result<std::uint64_t> {
+    return tl::unexpected(Error{Errc::device_lost, "gone"});
+  });
+  prefetch.demand(groups_of(1, 4, 2));
+  EXPECT_EQ(prefetch.pump().error().code, Errc::device_lost);
+  prefetch.cancel();
+  EXPECT_EQ(ring.free(), 4U);
+}
+
+Moment down(std::uint64_t value) { return Moment::at(LaneId::download, value); }
+
+TEST(SequenceHistory, FallsBackToTheNewestCompleteCommit) {
+  SequenceHistory history(2, 4);
+  history.commit(10, down(3));
+  history.commit(5, down(6));
+  history.commit(1, down(9));
+  EXPECT_EQ(history.committed_tokens(), 16U);
+  history.prove(down(4));
+  history.fall_back(down(8));
+  EXPECT_EQ(history.committed_tokens(), 15U);
+  history.fall_back(down(0));
+  EXPECT_EQ(history.committed_tokens(), 15U);
+}
+
+TEST(SequenceHistory, TruncationSurvivesAFallBack) {
+  SequenceHistory history(1, 4);
+  history.commit(20, down(1));
+  history.commit(20, down(2));
+  history.truncate(7);
+  history.commit(3, down(3));
+  history.fall_back(down(2));
+  EXPECT_EQ(history.committed_tokens(), 7U);
+}
+
+}  // namespace
+}  // namespace kvspan
