@@ -25,6 +25,9 @@ constexpr Unit kUnits[] = {{"", 1.0},
                            {"GB", 1e9},
                            {"GiB", 1073741824.0}};
 
+// Far above any memory; conversions from double stay defined.
+constexpr std::uint64_t kAmountLimit = 1ULL << 62;
+
 Error refuse(std::string_view text) {
   return Error{Errc::invalid_argument,
                fmt::format("'{}' is no amount of memory; write bytes (6300000), a unit (6.3MB, 6MiB) "
@@ -36,8 +39,13 @@ Error refuse(std::string_view text) {
 }  // namespace
 
 Result<std::uint64_t> parse_bytes(std::string_view text, std::uint64_t whole_bytes) {
-  double number = 0.0;
   const char* const end = text.data() + text.size();
+  std::uint64_t whole = 0;  // exact also above 2^53
+  const auto [behind, no_whole] = std::from_chars(text.data(), end, whole);
+  if (no_whole == std::errc{} && behind == end && whole < kAmountLimit) {
+    return whole;
+  }
+  double number = 0.0;
   const auto [rest, failure] = std::from_chars(text.data(), end, number);
   if (failure != std::errc{} || !std::isfinite(number) || number < 0.0) {
     return tl::unexpected(refuse(text));
@@ -52,8 +60,7 @@ Result<std::uint64_t> parse_bytes(std::string_view text, std::uint64_t whole_byt
       bytes = number * known.factor;
     }
   }
-  // 2^63: far above any memory, and the conversion below stays defined.
-  if (bytes < 0.0 || bytes >= 9.2e18) {
+  if (bytes < 0.0 || bytes >= static_cast<double>(kAmountLimit)) {
     return tl::unexpected(refuse(text));
   }
   return static_cast<std::uint64_t>(bytes);

@@ -5,15 +5,43 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include <memory>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "commands/command.hpp"
 #include "exit_code.hpp"
+#include "report.hpp"
+#include "standard_streams.hpp"
 #include "kvspan/version.h"
 
 namespace kvspan::host {
+
+namespace {
+
+// Help and version are results, everything else is a wrong option.
+int answer(const CLI::App& app, const CLI::ParseError& failure) {
+  std::ostringstream text;
+  std::ostringstream ignored;
+  if (app.exit(failure, text, ignored) == 0) {
+    const auto wrote = write_stdout(text.str());
+    if (!wrote) {
+      print_error(wrote.error());
+      return exit_code(wrote.error());
+    }
+    return kExitOk;
+  }
+  std::string help = "kvspan";
+  for (const CLI::App* command : app.get_subcommands()) {
+    help += " " + command->get_name();
+  }
+  print_error({Errc::invalid_argument,
+               fmt::format("{}; `{} --help` lists what is understood", failure.what(), help)});
+  return kExitWrongInput;
+}
+
+}  // namespace
 
 int run_command_line(int count, char** arguments) {
   CLI::App app{
@@ -36,8 +64,7 @@ int run_command_line(int count, char** arguments) {
   try {
     app.parse(count, arguments);
   } catch (const CLI::ParseError& failure) {
-    const int status = app.exit(failure);
-    return status == 0 ? kExitOk : kExitWrongInput;
+    return answer(app, failure);
   }
   for (const auto& [name, run] : commands) {
     if (app.got_subcommand(name)) {

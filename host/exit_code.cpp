@@ -32,4 +32,11 @@ int exit_code(const Error& error) {
   return kExitFailed;
 }
 
+Error as_bad_file(Error error) {
+  if (error.code == Errc::not_found) {
+    error.code = Errc::bad_file;
+  }
+  return error;
+}
+
 }  // namespace kvspan::host

@@ -14,4 +14,8 @@ inline constexpr int kExitInterrupted = 130;  // Ctrl-C, as shells expect
 
 [[nodiscard]] int exit_code(const Error& error);
 
+// The same failure where a file was found and lacks something inside: the file is wrong input then,
+// nothing is missing here.
+[[nodiscard]] Error as_bad_file(Error error);
+
 }  // namespace kvspan::host

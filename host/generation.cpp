@@ -73,6 +73,7 @@ class Run {
       }
     }
     result_.decode_seconds = seconds_since(decode_start);
+    result_.history_tokens = position_;
     result_.counters = session_.counters();
     result_.decode_streamed_bytes = result_.counters.streamed_bytes - prefill_bytes;
     result_.plan = session_.plan();

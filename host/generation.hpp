@@ -37,6 +37,7 @@ struct GenerationResult {
   double prefill_seconds = 0.0;
   double decode_seconds = 0.0;
   std::uint64_t decode_steps = 0;
+  std::uint64_t history_tokens = 0;  // committed at the end
   std::uint64_t decode_streamed_bytes = 0;
   Plan plan;
   Counters counters;

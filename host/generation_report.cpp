@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -46,6 +45,30 @@ std::string advice(const Plan& plan) {
       bytes_text(row_bytes), bytes_text(missing * plan.slot_bytes));
 }
 
+std::string verification_text(const Verification& verified) {
+  if (verified.interrupted) {
+    return "interrupted";
+  }
+  if (verified.equal) {
+    return fmt::format("equal: {} ids and their logits are the resident run's, bit for bit (both in "
+                       "chunks of {} rows)",
+                       verified.compared_tokens, verified.chunk_rows);
+  }
+  return fmt::format("DIFFERENT from the resident run at generated token {}",
+                     verified.first_difference);
+}
+
+// FNV-1a, 64 bits, over the bytes of every logit: two runs with the same hash had the same logits.
+// Source of the constants: draft-eastlake-fnv, section 5.
+std::string logits_hash(const std::vector<float>& logits) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(logits.data());
+  for (std::size_t i = 0; i < logits.size() * sizeof(float); ++i) {
+    hash = (hash ^ bytes[i]) * 0x100000001b3U;
+  }
+  return fmt::format("{:016x}", hash);
+}
+
 }  // namespace
 
 Verification compare(const GenerationResult& streamed, const GenerationResult& resident) {
@@ -62,57 +85,43 @@ Verification compare(const GenerationResult& streamed, const GenerationResult& r
   }
   result.compared_tokens = count;
   result.first_difference = at;
-  result.equal = count != 0 && at == count && streamed.ids.size() == resident.ids.size() &&
+  result.equal = !resident.interrupted && count != 0 && at == count && streamed.ids.size() == resident.ids.size() &&
                  streamed.plan.prefill_rows == resident.plan.prefill_rows;
   return result;
 }
 
-void print_generation(const GenerationReport& report, TextOutput output) {
+std::string generation_summary(const GenerationReport& report) {
   const GenerationResult& run = report.run;
   const Plan& plan = run.plan;
-  if (output == TextOutput::text) {
-    std::fwrite(report.text.data(), 1, report.text.size(), stdout);
-    if (!report.text.ends_with('\n')) {
-      std::fputc('\n', stdout);
-    }
-    std::fflush(stdout);
-  }
-  fmt::print(stderr, "\n{}ids        {}\n", run.interrupted ? "interrupted at a commit\n" : "",
-             fmt::join(run.ids, " "));
-  fmt::print(stderr, "mode       {}, prefill in chunks of {} rows, plugin {}\n", name(plan.mode),
-             plan.prefill_rows, report.plugin);
-  fmt::print(stderr, "rate       prefill {:.1f} s; decode {:.1f} tok/s\n", run.prefill_seconds,
-             per(static_cast<double>(run.decode_steps), run.decode_seconds));
-  fmt::print(stderr, "pages      {} of {} resident; ring {} slots, tails {} slots of {} bytes\n",
-             resident_pages(plan), total_pages(plan), plan.ring_slots, plan.tail_slots,
-             plan.slot_bytes);
-  fmt::print(stderr, "streamed   {} a generated token ({} bytes); {} in all, {} of it tails again\n",
-             bytes_text(streamed_bytes_a_token(run)), streamed_bytes_a_token(run),
-             bytes_text(run.counters.streamed_bytes + run.counters.refetched_tail_bytes),
-             bytes_text(run.counters.refetched_tail_bytes));
-  fmt::print(stderr, "device     high-water {} bytes", run.counters.device_bytes_high_water);
-  if (report.arena_bytes != kWholeHistoryArena) {
-    fmt::print(stderr, " of an arena of {} bytes", report.arena_bytes);
-  }
-  fmt::print(stderr, "; host history {}\n", bytes_text(run.counters.host_bytes));
+  std::string out;
+  const auto line = [&out](std::string_view label, const std::string& text) {
+    out += fmt::format("{:<11}{}\n", label, text);
+  };
+  out += run.interrupted ? "\ninterrupted at a commit\n" : "\n";
+  line("ids", fmt::format("{}", fmt::join(run.ids, " ")));
+  line("mode", fmt::format("{}, prefill in chunks of {} rows, plugin {}", name(plan.mode),
+                           plan.prefill_rows, report.plugin));
+  line("rate", fmt::format("prefill {:.1f} s; decode {:.1f} tok/s", run.prefill_seconds,
+                           per(static_cast<double>(run.decode_steps), run.decode_seconds)));
+  line("pages", fmt::format("{} of {} resident; ring {} slots, tails {} slots of {} bytes",
+                            resident_pages(plan), total_pages(plan), plan.ring_slots,
+                            plan.tail_slots, plan.slot_bytes));
+  line("streamed",
+       fmt::format("{} a generated token ({} bytes); {} in all, {} of it tails again",
+                   bytes_text(streamed_bytes_a_token(run)), streamed_bytes_a_token(run),
+                   bytes_text(run.counters.streamed_bytes + run.counters.refetched_tail_bytes),
+                   bytes_text(run.counters.refetched_tail_bytes)));
+  line("device",
+       fmt::format("high-water {} bytes{}; host history {}", run.counters.device_bytes_high_water,
+                   report.arena_bytes == kWholeHistoryArena
+                       ? std::string()
+                       : fmt::format(" of an arena of {} bytes", report.arena_bytes),
+                   bytes_text(run.counters.host_bytes)));
   if (report.verified) {
-    const Verification& verified = *report.verified;
-    if (verified.interrupted) {
-      fmt::print(stderr, "verify     interrupted\n");
-    } else if (verified.equal) {
-      fmt::print(stderr,
-                 "verify     equal: {} ids and their logits are the resident run's, bit for bit "
-                 "(both in chunks of {} rows)\n",
-                 verified.compared_tokens, verified.chunk_rows);
-    } else {
-      fmt::print(stderr, "verify     DIFFERENT from the resident run at generated token {}\n",
-                 verified.first_difference);
-    }
+    line("verify", verification_text(*report.verified));
   }
   const std::string hint = advice(plan);
-  if (!hint.empty()) {
-    fmt::print(stderr, "{}\n", hint);
-  }
+  return hint.empty() ? out : out + hint + "\n";
 }
 
 nlohmann::ordered_json generation_json(const GenerationReport& report) {
@@ -123,7 +132,9 @@ nlohmann::ordered_json generation_json(const GenerationReport& report) {
   out["plugin"] = report.plugin;
   out["text"] = report.text;
   out["ids"] = run.ids;
+  out["logits_hash"] = logits_hash(run.logits);
   out["interrupted"] = run.interrupted;
+  out["history_tokens"] = run.history_tokens;
   out["mode"] = name(run.plan.mode);
   out["arena_bytes"] = report.arena_bytes == kWholeHistoryArena ? run.plan.regions.total_bytes()
                                                                 : report.arena_bytes;
@@ -144,6 +155,7 @@ nlohmann::ordered_json generation_json(const GenerationReport& report) {
   out["decode_tokens_a_second"] = per(static_cast<double>(run.decode_steps), run.decode_seconds);
   if (report.verified) {
     out["verify"] = {{"equal", report.verified->equal},
+                     {"interrupted", report.verified->interrupted},
                      {"compared_tokens", report.verified->compared_tokens},
                      {"first_difference", report.verified->first_difference},
                      {"chunk_rows", report.verified->chunk_rows}};

@@ -32,15 +32,14 @@ struct GenerationReport {
   std::optional<Verification> verified;
 };
 
-enum class TextOutput : std::uint8_t { none, text };
-
 // Bit for bit: ids and every logit.
 [[nodiscard]] Verification compare(const GenerationResult& streamed,
                                    const GenerationResult& resident);
 
-// Generated text on stdout (if wanted), the summary on stderr.
-void print_generation(const GenerationReport& report, TextOutput output);
+// For people: several lines, each with its line end.
+[[nodiscard]] std::string generation_summary(const GenerationReport& report);
 
+// The same and more for programs. `logits_hash` is a hash of all logits' bytes.
 [[nodiscard]] nlohmann::ordered_json generation_json(const GenerationReport& report);
 
 }  // namespace kvspan::host

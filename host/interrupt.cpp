@@ -24,6 +24,9 @@ Interrupt::Interrupt() : before_(new Handlers{}) {
   interrupted = 0;
   struct sigaction action {};
   action.sa_handler = note_interrupt;
+  // The second one ends the process at once: a step of a large model may take long. Reading the
+  // prompt goes on.
+  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, &before_->interrupt);
   sigaction(SIGTERM, &action, &before_->terminate);

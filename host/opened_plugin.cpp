@@ -4,8 +4,9 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <utility>
+
+#include "standard_streams.hpp"
 
 namespace kvspan::host {
 
@@ -13,7 +14,7 @@ namespace {
 
 void log_line(std::uint32_t level, std::string_view text) {
   static constexpr const char* kNames[] = {"error", "warning", "info", "debug"};
-  fmt::print(stderr, "plugin {}: {}\n", kNames[level < 4 ? level : 3], text);
+  tell(fmt::format("plugin {}: {}\n", kNames[level < 4 ? level : 3], text));
 }
 
 BackendTables tables_of(const sdk::Plugin& plugin) {
@@ -40,8 +41,9 @@ Result<sdk::Plugin> load_plugin(const PluginRequest& request) {
   const kvspan_result_t result = sdk::Plugin::load(request.file, options, plugin, &error);
   if (result != KVSPAN_OK) {
     Error refused = from_abi(result, error, "loading " + request.file);
-    if (result == KVSPAN_E_INVALID_ARG) {
+    if (result == KVSPAN_E_INVALID_ARG || result == KVSPAN_E_INTERNAL) {
       refused.code = Errc::bad_file;  // the file is not what was asked for; the call was right
+      refused.message += "; give a kvspan plugin, `kvspan list` shows those that are found";
     }
     return tl::unexpected(std::move(refused));
   }
@@ -89,8 +91,9 @@ Result<OpenedPlugin> OpenedPlugin::open(const PluginRequest& request) {
   if (request.device >= *count) {
     return tl::unexpected(Error{
         Errc::not_found,
-        fmt::format("{} has {} device(s){}{}; device {} does not exist", request.file, *count,
-                    why.empty() ? "" : ": ", why, request.device),
+        fmt::format("{} has {} device(s){}{}; device {} does not exist, `kvspan list` shows those that "
+                    "do",
+                    request.file, *count, why.empty() ? "" : ": ", why, request.device),
         0, 0, 0, "device"});
   }
   const auto info = describe_device(opened.plugin_, request.device);

@@ -5,27 +5,49 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <nlohmann/json.hpp>
-#include <utility>
+#include "exit_code.hpp"
+#include "kvspan/error.h"
+#include "standard_streams.hpp"
 
 namespace kvspan::host {
 
-void print_error(const Error& error) {
-  fmt::print(stderr, "error: {}\n", error.message);
-  if (error.required != 0) {
-    fmt::print(stderr, "  required {} bytes, provided {}, missing {}\n", error.required,
-               error.provided, error.missing);
+namespace {
+
+// Control characters would break the line, or drive the terminal.
+std::string one_line(std::string text) {
+  for (char& letter : text) {
+    if (static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f) {
+      letter = '?';
+    }
   }
+  return text;
+}
+
+}  // namespace
+
+void print_error(const Error& error) {
+  std::string amounts;
+  if (error.required != 0 && error.required != KVSPAN_UNKNOWN_AMOUNT &&
+      error.message.find(std::to_string(error.required)) == std::string::npos) {
+    amounts = fmt::format(
+        " (required {}, provided {}, missing {})", error.required, error.provided, error.missing);
+  }
+  tell(fmt::format("error: {}{}\n", one_line(error.message), amounts));
+}
+
+int status_of(const Result<void>& done) {
+  if (done) {
+    return kExitOk;
+  }
+  print_error(done.error());
+  return exit_code(done.error());
 }
 
 ProgressLine::ProgressLine() : terminal_(isatty(STDERR_FILENO) != 0) {}
 
 ProgressLine::~ProgressLine() {
   if (open_) {
-    fmt::print(stderr, "\n");
+    tell("\n");
   }
 }
 
@@ -42,51 +64,13 @@ void ProgressLine::show(const Progress& progress) {
                   progress.phase, progress.done, progress.total, rate,
                   100.0 * progress.resident_share);
   if (terminal_) {
-    fmt::print(stderr, "{}\r\x1b[K{}", fresh && open_ ? "\n" : "", line);
+    tell(fmt::format("{}\r\x1b[K{}", fresh && open_ ? "\n" : "", line));
     open_ = true;
   } else {
-    fmt::print(stderr, "{}\n", line);
+    tell(line + "\n");
   }
-  std::fflush(stderr);
   phase_ = progress.phase;
   tenth_ = tenth;
-}
-
-Result<JsonFile> JsonFile::open(const std::string& path) {
-  if (path == "-") {
-    return JsonFile(path, stdout);
-  }
-  std::FILE* const file = std::fopen(path.c_str(), "w");
-  if (file == nullptr) {
-    return tl::unexpected(Error{Errc::io,
-                                fmt::format("cannot write {}: {}; give a file in a folder that exists "
-                                            "and can be written",
-                                            path, std::strerror(errno)),
-                                0, 0, 0, "output"});
-  }
-  return JsonFile(path, file);
-}
-
-JsonFile::JsonFile(JsonFile&& other) noexcept
-    : path_(std::move(other.path_)), file_(std::exchange(other.file_, nullptr)) {}
-
-JsonFile::~JsonFile() {
-  if (file_ != nullptr && file_ != stdout) {
-    std::fclose(static_cast<std::FILE*>(file_));
-  }
-}
-
-Result<void> JsonFile::write(const nlohmann::ordered_json& document) {
-  auto* const file = static_cast<std::FILE*>(file_);
-  const std::string text =
-      document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-  const bool wrote = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (!wrote || std::fflush(file) != 0) {
-    return tl::unexpected(Error{Errc::io,
-                                fmt::format("writing {} failed: {}", path_, std::strerror(errno)), 0,
-                                0, 0, "output"});
-  }
-  return {};
 }
 
 }  // namespace kvspan::host

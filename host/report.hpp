@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the tool speaks: errors, progress, JSON files.
+// How the tool speaks to people: errors and progress. Not here: JSON (json_file.hpp).
 #pragma once
-
-#include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
 #include <string>
@@ -12,8 +10,12 @@
 
 namespace kvspan::host {
 
-// "error: <sentence>" on stderr, with the amounts when there are any.
+// "error: <sentence>" on stderr, one line whatever is in it (a file may have a line break in its
+// name), with the amounts when there are any that the sentence does not have.
 void print_error(const Error& error);
+
+// The exit status of a command that returned this: its error, if any, is printed.
+[[nodiscard]] int status_of(const Result<void>& done);
 
 // A live line on stderr: phase, rate, resident share. Redrawn on a terminal, one line per tenth elsewhere.
 class ProgressLine {
@@ -29,29 +31,6 @@ class ProgressLine {
   bool open_ = false;
   std::string phase_;
   std::uint64_t tenth_ = 0;
-};
-
-// Opened before work starts, so that an unwritable file costs nothing: "-" is stdout.
-class JsonFile {
- public:
-  // Errors: io, naming the file and the system's reason.
-  [[nodiscard]] static Result<JsonFile> open(const std::string& path);
-
-  JsonFile(JsonFile&& other) noexcept;
-  JsonFile& operator=(JsonFile&&) = delete;
-  JsonFile(const JsonFile&) = delete;
-  JsonFile& operator=(const JsonFile&) = delete;
-  ~JsonFile();
-
-  [[nodiscard]] bool is_stdout() const { return path_ == "-"; }
-
-  // Errors: io (a full disk).
-  [[nodiscard]] Result<void> write(const nlohmann::ordered_json& document);
-
- private:
-  JsonFile(std::string path, void* file) : path_(std::move(path)), file_(file) {}
-  std::string path_;
-  void* file_;
 };
 
 }  // namespace kvspan::host

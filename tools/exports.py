@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a built plugin shows to the process that loads it: its one entry point, and nothing that hurts.
+"""What a built plugin shows to the process that loads it: one entry point, and nothing that hurts.
 
 No other defined dynamic symbol, no unique symbol (it would pin the file in memory), no text
 relocation, no executable stack, and a kvspan note.

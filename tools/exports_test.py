@@ -52,8 +52,8 @@ class Exports(unittest.TestCase):
         self.red(self.build(ENTRY, "-fvisibility=hidden"), "no kvspan note")
 
     def test_a_unique_symbol_is_red(self):
-        text = ("template <class T> struct S { static int value; };\ntemplate <class T> int S<T>::value"
-                " = 1;\nint use() { return ++S<int>::value; }\n")
+        text = ("template <class T> struct S { static int value; };\n"
+                "template <class T> int S<T>::value = 1;\nint use() { return ++S<int>::value; }\n")
         self.red(self.build(text, suffix=".cpp"), "unique symbol")
 
     def test_an_executable_stack_is_red(self):

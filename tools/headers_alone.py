@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every installed header compiles by itself, in each language that may include it, without a warning.
+"""Every installed header compiles by itself, in each language that may include it, with no warning.
 
 The ABI's headers as C11, C17 and C++20, without holes in their structs (-Wpadded); the SDK's C++
 headers as C++20. The C reference in sdk/reference has tests of its own.
@@ -26,8 +26,8 @@ def compile_alone(command: str, standard: str, include: pathlib.Path, header: st
     # Twice: the guard works. The declaration keeps -Wpedantic content with an otherwise empty file.
     text = f'#include "kvspan/{header}"\n' * 2 + "extern int kvspan_header_alone;\n"
     options = [*STRICT, *(["-Wpadded"] if padded else [])]
-    done = subprocess.run([command, f"-std={standard}", *options, f"-I{include}", "-x", language, "-"],
-                          input=text, capture_output=True, text=True, check=False)
+    everything = [command, f"-std={standard}", *options, f"-I{include}", "-x", language, "-"]
+    done = subprocess.run(everything, input=text, capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else f"{header} as {standard} by {command}:\n{done.stderr}"
 
 

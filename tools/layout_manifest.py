@@ -2,18 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ABI's layout, read from the compiled headers, and the gate that keeps it append only.
 
-A manifest lists every struct (size, alignment, fields with offset, size and type, slots with their whole signature)
-and every KVSPAN_ constant, as all compilers here see them through DWARF and a small program. Its SHA-256 gives
-KVSPAN_HEADER_HASH in version.h, which pairs host and plugin while the ABI's major is 0.
+A manifest lists every struct (size, alignment, fields with offset, size and type, slots with their
+whole signature) and every KVSPAN_ constant, on which all compilers here must agree. Its SHA-256
+gives KVSPAN_HEADER_HASH in version.h, which pairs host and plugin while the ABI's major is 0.
 
-    tools/layout_manifest.py --check     the gate: headers, abi/frozen/<major>.<minor>.json and the hash agree, and
-                                         every frozen manifest of this major is still a prefix of the headers
-    tools/layout_manifest.py --prefix    only the last of these
-    tools/layout_manifest.py --write     regenerate manifest and hash after a change. Major 0 may break, 1 may not
-    tools/layout_manifest.py --print     show the manifest
+    tools/layout_manifest.py --check    the gate: headers, abi/frozen/<major>.<minor>.json and hash
+                                        agree, and each frozen manifest is a prefix of the headers
+    tools/layout_manifest.py --prefix   only the last of these
+    tools/layout_manifest.py --write    regenerate manifest and hash. Major 0 may break, 1 may not
+    tools/layout_manifest.py --print    show the manifest
 
-Not seen: the names of a slot's arguments and what they mean. Standard library, binutils and a C compiler only.
-layout_manifest_test.py plants one change per kind and expects the right answer.
+Not seen: the names of a slot's arguments and what they mean. How a compiler is asked:
+layout_view.py. layout_manifest_test.py plants one change per kind and expects the right answer.
 """
 import argparse
 import hashlib
@@ -44,17 +44,23 @@ def version(include: pathlib.Path) -> tuple[int, int]:
     return int(found[0].group(1)), int(found[1].group(1))
 
 
-def split(everything: dict, stable: dict) -> dict:
-    """What `everything` has beyond `stable`: the drafts."""
-    extra = {}
+def draft_names(include: pathlib.Path) -> set[str]:
+    """What the draft headers define: their structs, handles and constants."""
+    text = "\n".join((include / "kvspan" / header).read_text() for header in DRAFTS)
+    return set(re.findall(r"\bstruct (kvspan_\w+)", text) + re.findall(r"#define (KVSPAN_\w+)", text))
+
+
+def split(everything: dict, drafts: set[str]) -> dict:
+    """The view with what is a draft apart under "drafts"."""
+    stable, apart = {}, {}
     for part, entries in everything.items():
         if part == "opaque":
-            extra[part] = sorted(set(entries) - set(stable[part]))
+            stable[part] = [name for name in entries if name not in drafts]
+            apart[part] = [name for name in entries if name in drafts]
         else:
-            extra[part] = {
-                name: entry for name, entry in entries.items() if name not in stable[part]
-            }
-    return {part: entries for part, entries in extra.items() if entries}
+            stable[part] = {name: entry for name, entry in entries.items() if name not in drafts}
+            apart[part] = {name: entry for name, entry in entries.items() if name in drafts}
+    return {**stable, "drafts": {part: entries for part, entries in apart.items() if entries}}
 
 
 def manifest(root: pathlib.Path, compilers: list[Compiler]) -> dict:
@@ -62,8 +68,7 @@ def manifest(root: pathlib.Path, compilers: list[Compiler]) -> dict:
     include = root / "include"
     reference = None
     for compiler in compilers:
-        stable = view(compiler, include, STABLE)
-        seen = {**stable, "drafts": split(view(compiler, include, STABLE + DRAFTS), stable)}
+        seen = split(view(compiler, include, STABLE + DRAFTS), draft_names(include))
         if reference is not None and seen != reference:
             raise GateError(
                 f"{compiler.name} and {compilers[0].name} see different layouts:\n"
@@ -101,7 +106,7 @@ def differences(old, new, path: str = "") -> list[str]:
 
 
 def breaks(old: dict, new: dict) -> list[str]:
-    """Why a binary built for `old` would not work with `new`; empty when only things were appended."""
+    """Why a binary built for `old` would not work with `new`; empty when things were appended."""
     found = []
     for part in ("constants", "strings", "functions"):
         for name, entry in old[part].items():
@@ -148,7 +153,8 @@ def prefix_findings(root: pathlib.Path, now: dict) -> list[str]:
     baselines = frozen(root, now["abi"]["major"])
     if not baselines:
         return [
-            f"{root}/frozen holds no manifest of major {now['abi']['major']}: without a baseline nothing is checked"
+            f"{root}/frozen holds no manifest of major {now['abi']['major']}: a gate without a "
+            "baseline checks nothing"
         ]
     return [f"{path.name}: {text}" for path, old in baselines.items() for text in breaks(old, now)]
 
@@ -231,7 +237,8 @@ def main() -> int:
         print("layout: after a change that is meant: tools/layout_manifest.py --write")
     elif not options.write:
         print(
-            f"layout: {', '.join(c.name for c in compilers)} agree on {len(now['structs'])} structs and "
+            f"layout: {', '.join(c.name for c in compilers)} agree on "
+            f"{len(now['structs'])} structs and "
             f"{len(now['constants'])} constants; hash {header_hash(now)}"
         )
     return 1 if found else 0

@@ -84,7 +84,7 @@ def read_dies(object_path: pathlib.Path) -> dict[int, Die]:
             continue
         attribute = re.match(r"    <\w+>\s+(DW_AT_\w+)\s*: (.*)$", line)
         if attribute and current is not None:
-            # "(strp) (offset: 0x1f8): name", "(indirect string, offset: 0x1f8): name" or just "name"
+            # "(strp) (offset: 0x1f8): x", "(indirect string, offset: 0x1f8): x" or just "x"
             value = re.sub(r"^(\([^)]*\):? *)+", "", attribute.group(2)).strip()
             current.attributes[attribute.group(1)] = value
     if not dies:
@@ -122,7 +122,7 @@ class Layout:
             counts = [c.number("count", c.number("upper_bound", -1) + 1) for c in die.children]
             return self.text(self.target(die)) + "".join(f"[{count}]" for count in counts)
         raise GateError(
-            f"the ABI uses a {die.tag}, which this gate does not allow: use integers, structs, pointers"
+            f"the ABI uses a {die.tag}, which is not allowed: use integers, structs, pointers"
         )
 
     @staticmethod
@@ -157,14 +157,8 @@ class Layout:
         found = {}
         for die in self.dies.values():
             name = die.get("name")
-            if (
-                die.tag == "union_type"
-                or die.tag == "enumeration_type"
-                and name.startswith("kvspan")
-            ):
-                raise GateError(
-                    f"the ABI has a {die.tag} {name}: its layout is the compiler's choice, use integers"
-                )
+            if die.tag == "enumeration_type" and name.startswith("kvspan"):
+                raise GateError(f"{name} is an enum, whose size is the compiler's choice: use u32")
             if (
                 die.tag != "structure_type"
                 or not name.startswith("kvspan_")
@@ -231,8 +225,8 @@ def probe_text(headers: list[str], values: list[str], structs: dict[str, dict]) 
     ]
     for name in values:
         lines.append(
-            f'  printf("C {name} %d %d %llu\\n", (int)(({name}) * 0 - 1 < 0), (int)sizeof({name}) * 8, '
-            f"(unsigned long long)({name}));"
+            f'  printf("C {name} %d %d %llu\\n", (int)(({name}) * 0 - 1 < 0), '
+            f"(int)sizeof({name}) * 8, (unsigned long long)({name}));"
         )
     for name, struct in sorted(structs.items()):
         lines.append(
@@ -240,7 +234,8 @@ def probe_text(headers: list[str], values: list[str], structs: dict[str, dict]) 
         )
         for field in struct["fields"]:
             lines.append(
-                f'  printf("O {name} {field["name"]} %d\\n", (int)offsetof({name}, {field["name"]}));'
+                f'  printf("O {name} {field["name"]} %d\\n", '
+                f"(int)offsetof({name}, {field['name']}));"
             )
     return "\n".join(lines + ["  return 0;", "}", ""])
 
@@ -253,7 +248,7 @@ def measure(
     values: list[str],
     structs: dict[str, dict],
 ) -> dict[str, dict]:
-    """Adds alignments to `structs`, which must agree with offsetof and sizeof; returns the constants."""
+    """Adds alignments to `structs`, which must agree with sizeof and offsetof. The constants."""
     source = folder / ("values" + compiler.suffix)
     text = probe_text(headers, values, structs)
     source.write_text(text.replace("_Alignof", "alignof") if compiler.suffix == ".cpp" else text)
@@ -282,7 +277,7 @@ def view(compiler: Compiler, include: pathlib.Path, headers: list[str]) -> dict:
     with tempfile.TemporaryDirectory(prefix="kvspan-layout-") as name:
         folder = pathlib.Path(name)
         source = folder / ("types" + compiler.suffix)
-        # The entry's declaration and its pointer type must be one: a compile error says when they are not.
+        # The entry's declaration and its pointer type are one, or this does not compile.
         source.write_text(
             "".join(f'#include "kvspan/{header}"\n' for header in headers)
             + "kvspan_plugin_open_fn kvspan_probe = kvspan_plugin_open_0;\n"

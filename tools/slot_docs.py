@@ -4,8 +4,8 @@
 
 For each function pointer of a *_table_t, of the host services and of the plugin struct: a sentence,
 then @thread @shape @unit @own @error @rule. Thread classes are those of types.h; each rule id
-KV-<AREA>-<n> is given its sentence exactly once in all headers; codes named by @error exist; the last
-parameter is the error record, where results are returned.
+KV-<AREA>-<n> is given its sentence exactly once in all headers; codes named by @error exist; the
+last parameter is the error record, where results are returned.
 
     tools/slot_docs.py [--include DIR]      exit 1 when something is missing
 """
@@ -19,8 +19,9 @@ THREAD = re.compile(r"(ANY|SOLO|SYNC\([a-z_]+\))( NOBLOCK)?$")
 RULE_ID = re.compile(r"KV-[A-Z]+-\d+")
 STRUCT = re.compile(r"typedef struct (kvspan_\w+_table_t|kvspan_host_services_t|kvspan_plugin_t) "
                     r"\{(.*?)\n\} \1;", re.S)
-SLOT = re.compile(r"^  (?P<result>[\w \*]+?)\(KVSPAN_CALL \*(?P<name>\w+)\)\((?P<parameters>[^;]*)\)"
-                  r" KVSPAN_NOTHROW;", re.M)
+POINTER = r"\(KVSPAN_CALL ?\* ?(?P<name>\w+)\)"
+SLOT = re.compile(r"^  (?P<result>[\w *]+?)" + POINTER +
+                  r"\s*\((?P<parameters>[^;]*)\)\s*KVSPAN_NOTHROW;", re.M)
 WITHOUT_ERROR = {"kvspan_host_services_t", "kvspan_plugin_t.table"}
 
 
@@ -54,9 +55,8 @@ def slots(headers: dict[str, str]) -> list[Slot]:
             body = struct.group(2)
             for match in SLOT.finditer(body):
                 found.append(Slot(f"{struct.group(1)}.{match.group('name')}", match, body))
-            count = body.count("(KVSPAN_CALL *")
-            if count != len(list(SLOT.finditer(body))):
-                raise ValueError(f"{struct.group(1)} has {count} slots, but not all are written as slots are")
+            if len(re.findall(POINTER, body)) != len(SLOT.findall(body)):
+                raise ValueError(f"{struct.group(1)}: not all are written as slots are")
     return found
 
 
@@ -64,7 +64,7 @@ def rule_sentences(headers: dict[str, str]) -> dict[str, list[str]]:
     """Where each rule id is followed by its sentence (as opposed to being referred to)."""
     found: dict[str, list[str]] = {}
     for name, text in headers.items():
-        for match in re.finditer(r"(KV-[A-Z]+-\d+) +(?=[A-Za-z])", text):
+        for match in re.finditer(r"(KV-[A-Z]+-\d+)[ \n*]+(?=[A-Za-z])", text):
             found.setdefault(match.group(1), []).append(name)
     return found
 
@@ -99,7 +99,7 @@ def slot_findings(slot: Slot, rules: dict[str, list[str]], known: set[str]) -> l
             found.append(f"names {rule}, which has no sentence anywhere")
     struct = slot.place.split(".")[0]
     needs_error = struct not in WITHOUT_ERROR and slot.place not in WITHOUT_ERROR
-    if needs_error and not re.search(r"kvspan_error_t \*error$", slot.parameters):
+    if needs_error and not re.search(r"kvspan_error_t ?\* ?error$", slot.parameters):
         found.append("does not take `kvspan_error_t *error` last")
     return found
 

@@ -336,6 +336,11 @@ TEST(Advance, KeepsAVisibleNanAndGivesScoresOfMinusInfinityNoWeight) {
     Case poisoned = line(keys, std::vector<float>(6, 1.0f));
     EXPECT_TRUE(std::isnan(answer(poisoned, cut).out[0])) << place;
   }
+  for (const std::vector<float>& keys :
+       {std::vector<float>{nan, nan}, {nan, -kInf}, {-kInf, nan}, {nan, -kInf, -kInf, -kInf}}) {
+    Case only = line(keys, std::vector<float>(keys.size(), 1.0f));
+    EXPECT_TRUE(std::isnan(answer(only, cut).out[0])) << keys.size();
+  }
   Case some =
       line({0.0f, -kInf, -kInf, -kInf, 0.0f, 0.0f}, {3.0f, 90.0f, 90.0f, 90.0f, 6.0f, 9.0f});
   EXPECT_EQ(answer(some, cut).out[0], 6.0f);

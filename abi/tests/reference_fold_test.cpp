@@ -114,7 +114,9 @@ TEST(Fold, KeepsANanThatARowSaw) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   State state = of_result(1.0f, 2.0f);
   State poisoned = of_result(1.0f, nan);
-  EXPECT_TRUE(std::isnan(finish(State(poisoned).fold(state)).out[0]));
+  const State turned = State(poisoned).fold(state);
+  EXPECT_TRUE(std::isnan(turned.ml[0]));
+  EXPECT_TRUE(std::isnan(finish(turned).out[0]));
   EXPECT_TRUE(std::isnan(finish(state.fold(poisoned)).out[0]));
   EXPECT_TRUE(std::isnan(state.ml[0]));
 }

@@ -3,11 +3,15 @@
 // difference. Options to request, run, compare, sum up. The run itself: generation.cpp.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "amount.hpp"
@@ -17,18 +21,23 @@
 #include "generation.hpp"
 #include "generation_report.hpp"
 #include "interrupt.hpp"
+#include "json_file.hpp"
 #include "kvspan/core/layout/kv_type.hpp"
 #include "model/gguf.hpp"
 #include "model/tokenizer.hpp"
 #include "opened_plugin.hpp"
 #include "report.hpp"
+#include "standard_streams.hpp"
 
 namespace kvspan::host {
 
 namespace {
 
+constexpr std::uint32_t kThreadsMax = model::ThreadTeam::kMaxMembers;
+
 struct GenerateOptions {
   std::string plugin = "cpu";
+  std::uint32_t device = 0;
   std::string model;
   std::string prompt_file;
   std::uint32_t tokens = 64;
@@ -42,16 +51,38 @@ struct GenerateOptions {
   std::string json;
 };
 
+// A file, or a pipe. Errors: not_found, io (a directory), bad_file (empty), too_large.
 Result<std::string> read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file || text.str().empty()) {
-    return tl::unexpected(Error{Errc::not_found,
-                                path + " cannot be read, or is empty; give a file with a prompt", 0, 0,
-                                0, "prompt"});
+  constexpr std::size_t kPromptBytesMax = 256U << 20;  // no model's context is near it
+  constexpr std::size_t kBlockBytes = 64U << 10;
+  const auto refuse = [&path](Errc code, std::string_view why) {
+    return tl::unexpected(
+        Error{code, fmt::format("the prompt file {} {}", path, why), 0, 0, 0, "prompt"});
+  };
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
+                                                             std::fclose);
+  std::string text;
+  if (file != nullptr) {
+    std::size_t got = 0;
+    do {
+      const std::size_t before = text.size();
+      text.resize(before + kBlockBytes);
+      got = std::fread(text.data() + before, 1, kBlockBytes, file.get());
+      text.resize(before + got);
+    } while (got != 0 && text.size() <= kPromptBytesMax);
   }
-  return text.str();
+  if (file == nullptr || std::ferror(file.get()) != 0) {
+    const int reason = errno;
+    return refuse(reason == ENOENT ? Errc::not_found : Errc::io,
+                  fmt::format("cannot be read: {}; give a file of text", std::strerror(reason)));
+  }
+  if (text.empty()) {
+    return refuse(Errc::bad_file, "is empty; give a file of at least one letter");
+  }
+  if (text.size() > kPromptBytesMax) {
+    return refuse(Errc::too_large, "is longer than 256 MiB; give a shorter one");
+  }
+  return text;
 }
 
 // The model, its tokenizer, the prompt's ids: everything that is input.
@@ -68,11 +99,11 @@ Result<Input> read_input(const GenerateOptions& options) {
   }
   auto loaded = model::Model::load(*file);
   if (!loaded) {
-    return tl::unexpected(std::move(loaded).error());
+    return tl::unexpected(as_bad_file(std::move(loaded).error()));
   }
   auto tokenizer = model::Tokenizer::load(*file);
   if (!tokenizer) {
-    return tl::unexpected(std::move(tokenizer).error());
+    return tl::unexpected(as_bad_file(std::move(tokenizer).error()));
   }
   const auto text = read_text(options.prompt_file);
   if (!text) {
@@ -132,7 +163,72 @@ Result<GenerationRequest> request_of(const GenerateOptions& options, const Input
   return request;
 }
 
+// One run with its progress line.
+Result<GenerationResult> watched_run(const OpenedPlugin& opened, model::ThreadTeam& team,
+                                     const GenerationRequest& request) {
+  ProgressLine line;
+  return generate(
+      opened.backend(), team, request, [&](const Progress& progress) { line.show(progress); },
+      [] { return Interrupt::requested(); });
+}
+
+// The same with everything resident, in the same chunks.
+Result<Verification> verify(const OpenedPlugin& opened, model::ThreadTeam& team,
+                            GenerationRequest request, const GenerationResult& streamed) {
+  request.session.arena_bytes = kWholeHistoryArena;
+  request.session.prefill_rows_fixed = streamed.plan.prefill_rows;
+  auto resident = watched_run(opened, team, request);
+  if (!resident) {
+    return tl::unexpected(std::move(resident).error());
+  }
+  return compare(streamed, *resident);
+}
+
+int status_of(const GenerationReport& report) {
+  if (report.run.interrupted || (report.verified && report.verified->interrupted)) {
+    return kExitInterrupted;
+  }
+  return report.verified && !report.verified->equal ? kExitFailed : kExitOk;
+}
+
+// Runs and, if asked, verifies: everything that needs the plugin.
+Result<GenerationReport> report_of(const GenerateOptions& options, const std::string& plugin_file,
+                                   const Input& input, const GenerationRequest& request) {
+  const std::uint32_t threads =
+      options.threads != 0 ? options.threads
+                           : std::clamp(std::thread::hardware_concurrency(), 1U, kThreadsMax);
+  auto opened =
+      OpenedPlugin::open({plugin_file, options.device, {{"threads", std::to_string(threads)}}});
+  if (!opened) {
+    return tl::unexpected(std::move(opened).error());
+  }
+  auto team = model::ThreadTeam::create(threads);
+  if (!team) {
+    return tl::unexpected(std::move(team).error());
+  }
+  GenerationReport report;
+  report.plugin = opened->plugin().note().name;
+  report.arena_bytes = request.session.arena_bytes;
+  auto run = watched_run(*opened, *team, request);
+  if (!run) {
+    return tl::unexpected(std::move(run).error());
+  }
+  report.run = std::move(*run);
+  if (auto text = input.tokenizer.decode(report.run.ids)) {
+    report.text = *text;
+  }
+  if (options.verify && !report.run.interrupted) {
+    auto verified = verify(*opened, *team, request, report.run);
+    if (!verified) {
+      return tl::unexpected(std::move(verified).error());
+    }
+    report.verified = *verified;
+  }
+  return report;
+}
+
 Result<int> run_generate(const GenerateOptions& options, const GlobalOptions& global) {
+  const Interrupt interrupt;  // before the first file that would be left behind
   std::optional<JsonFile> json;
   if (!options.json.empty()) {
     auto file = JsonFile::open(options.json);
@@ -153,57 +249,24 @@ Result<int> run_generate(const GenerateOptions& options, const GlobalOptions& gl
   if (!request) {
     return tl::unexpected(request.error());
   }
-  const std::uint32_t threads =
-      options.threads != 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency());
-  auto opened = OpenedPlugin::open({*plugin_file, 0, {{"threads", std::to_string(threads)}}});
-  if (!opened) {
-    return tl::unexpected(std::move(opened).error());
+  const auto report = report_of(options, *plugin_file, *input, *request);
+  if (!report) {
+    return tl::unexpected(report.error());
   }
-  auto team = model::ThreadTeam::create(threads);
-  if (!team) {
-    return tl::unexpected(std::move(team).error());
+  Result<void> told;
+  if (!json || !json->is_stdout()) {
+    told = write_stdout(report->text.ends_with('\n') ? report->text : report->text + "\n");
   }
-  const Interrupt interrupt;
-  GenerationReport report;
-  report.plugin = opened->plugin().note().name;
-  report.arena_bytes = request->session.arena_bytes;
-  {
-    ProgressLine line;
-    auto run = generate(
-        opened->backend(), *team, *request, [&](const Progress& p) { line.show(p); },
-        [] { return Interrupt::requested(); });
-    if (!run) {
-      return tl::unexpected(std::move(run).error());
-    }
-    report.run = std::move(*run);
-  }
-  if (auto text = input->tokenizer.decode(report.run.ids)) {
-    report.text = *text;
-  }
-  if (options.verify && !report.run.interrupted) {
-    // The same chunks: attention's bits do not depend on them, but a matrix product's may.
-    GenerationRequest resident = *request;
-    resident.session.arena_bytes = kWholeHistoryArena;
-    resident.session.prefill_rows_fixed = report.run.plan.prefill_rows;
-    ProgressLine line;
-    auto run = generate(
-        opened->backend(), *team, resident, [&](const Progress& p) { line.show(p); },
-        [] { return Interrupt::requested(); });
-    if (!run) {
-      return tl::unexpected(std::move(run).error());
-    }
-    report.verified = compare(report.run, *run);
-  }
-  print_generation(report, json && json->is_stdout() ? TextOutput::none : TextOutput::text);
+  tell(generation_summary(*report));
   if (json) {
-    if (auto wrote = json->write(generation_json(report)); !wrote) {
+    if (auto wrote = json->write(generation_json(*report)); !wrote) {
       return tl::unexpected(std::move(wrote).error());
     }
   }
-  if (report.run.interrupted || (report.verified && report.verified->interrupted)) {
-    return kExitInterrupted;
+  if (!told) {
+    return tl::unexpected(std::move(told).error());
   }
-  return report.verified && !report.verified->equal ? kExitFailed : kExitOk;
+  return status_of(*report);
 }
 
 }  // namespace
@@ -214,6 +277,7 @@ RunCommand add_generate(CLI::App& app, const GlobalOptions& global) {
   auto options = std::make_shared<GenerateOptions>();
   GenerateOptions& o = *options;
   command->add_option("--plugin", o.plugin, "Name or file of the plugin")->capture_default_str();
+  command->add_option("--device", o.device, "Number of its device")->capture_default_str();
   command->add_option("--model", o.model, "GGUF file")->required();
   command->add_option("--prompt-file", o.prompt_file, "File with the prompt")->required();
   command->add_option("--tokens", o.tokens, "Tokens to generate")
@@ -229,7 +293,9 @@ RunCommand add_generate(CLI::App& app, const GlobalOptions& global) {
   command->add_option("--prefill-rows", o.prefill_rows, "Widest prefill chunk")
       ->capture_default_str()
       ->check(CLI::Range(1U, 1U << 16));
-  command->add_option("--threads", o.threads, "Threads; 0 = all")->capture_default_str();
+  command->add_option("--threads", o.threads, "Threads; 0 = all")
+      ->capture_default_str()
+      ->check(CLI::Range(0U, kThreadsMax));
   command->add_flag("--verify", o.verify,
                     "Run again with everything resident; ids and logits must be equal bit for bit");
   command->add_option("--json", o.json, "Write the summary as JSON to this file, - for stdout");

@@ -7,9 +7,10 @@
 
 #include "command.hpp"
 #include "config.hpp"
-#include "exit_code.hpp"
+#include "json_file.hpp"
 #include "kvspan/sdk/note.hpp"
 #include "report.hpp"
+#include "standard_streams.hpp"
 
 namespace kvspan::host {
 
@@ -45,16 +46,56 @@ nlohmann::ordered_json note_json(const std::string& file, const sdk::Note& note,
   return out;
 }
 
-void print_note(const std::string& file, const sdk::Note& note, const std::string& misfit) {
-  fmt::print("file          {}\n", file);
-  fmt::print("name          {} {} by {}\n", note.name, note.version, note.vendor);
-  fmt::print("ABI           {}.{} to {}.{}, header {:016x}\n", note.abi_major, note.minors.min,
-             note.abi_major, note.minors.max, note.header_hash);
-  fmt::print("needs CPU     x86-64-v{}\n", note.isa_floor);
-  fmt::print("links         {}\n", joined(note.needed));
-  fmt::print("opens         {}\n", joined(note.libraries));
-  fmt::print("build id      {}\n", note.build_id.empty() ? "none" : note.build_id);
-  fmt::print("fits here     {}\n", misfit.empty() ? "yes" : "no: " + misfit);
+std::string note_text(const std::string& file, const sdk::Note& note, const std::string& misfit) {
+  std::string out;
+  const auto line = [&out](std::string_view label, const std::string& text) {
+    out += fmt::format("{:<14}{}\n", label, text);
+  };
+  line("file", file);
+  line("name", fmt::format("{} {} by {}", note.name, note.version, note.vendor));
+  line("ABI", fmt::format("{}.{} to {}.{}, header {:016x}", note.abi_major, note.minors.min,
+                          note.abi_major, note.minors.max, note.header_hash));
+  line("needs CPU", fmt::format("x86-64-v{}", note.isa_floor));
+  line("links", joined(note.needed));
+  line("opens", joined(note.libraries));
+  line("build id", note.build_id.empty() ? "none" : note.build_id);
+  line("fits here", misfit.empty() ? "yes" : "no: " + misfit);
+  return out;
+}
+
+// Tells all of it also where the plugin does not fit: that is then an error too.
+Result<void> run_inspect(const std::string& name, const std::string& json_path,
+                         const GlobalOptions& global) {
+  const auto file = find_plugin(name, plugin_folders(global.plugin_folders));
+  if (!file) {
+    return tl::unexpected(file.error());
+  }
+  sdk::Note note;
+  std::string why;
+  if (!sdk::read_note(*file, note, why)) {
+    return tl::unexpected(Error{Errc::bad_file,
+                                *file + " " + why +
+                                    "; give a kvspan plugin, `kvspan list` shows those that are found",
+                                0, 0, 0, "plugin"});
+  }
+  const std::string misfit = sdk::refusal(note, sdk::machine_here());
+  if (!json_path.empty()) {
+    auto out = JsonFile::open(json_path);
+    auto wrote = out ? out->write(note_json(*file, note, misfit)) : tl::unexpected(out.error());
+    if (!wrote) {
+      return wrote;
+    }
+  }
+  if (json_path != "-") {
+    if (auto wrote = write_stdout(note_text(*file, note, misfit)); !wrote) {
+      return wrote;
+    }
+  }
+  if (!misfit.empty()) {
+    return tl::unexpected(
+        Error{Errc::version, *file + " cannot be used here: it " + misfit, 0, 0, 0, "plugin"});
+  }
+  return {};
 }
 
 }  // namespace
@@ -66,34 +107,7 @@ RunCommand add_inspect(CLI::App& app, const GlobalOptions& global) {
   auto json = std::make_shared<std::string>();
   command->add_option("plugin", *name, "Name or file of the plugin")->required();
   command->add_option("--json", *json, "Write the same as JSON to this file, - for stdout");
-  return [&global, name, json] {
-    const auto file = find_plugin(*name, plugin_folders(global.plugin_folders));
-    if (!file) {
-      print_error(file.error());
-      return exit_code(file.error());
-    }
-    sdk::Note note;
-    std::string why;
-    if (!sdk::read_note(*file, note, why)) {
-      const Error error{Errc::bad_file, *file + ": " + why, 0, 0, 0, "plugin"};
-      print_error(error);
-      return exit_code(error);
-    }
-    const std::string misfit = sdk::refusal(note, sdk::machine_here());
-    if (!json->empty()) {
-      auto out = JsonFile::open(*json);
-      auto wrote =
-          out ? out->write(note_json(*file, note, misfit)) : tl::unexpected(out.error());
-      if (!wrote) {
-        print_error(wrote.error());
-        return exit_code(wrote.error());
-      }
-    }
-    if (*json != "-") {
-      print_note(*file, note, misfit);
-    }
-    return misfit.empty() ? kExitOk : kExitMissingHere;
-  };
+  return [&global, name, json] { return status_of(run_inspect(*name, *json, global)); };
 }
 
 }  // namespace kvspan::host

@@ -7,9 +7,10 @@
 
 #include "command.hpp"
 #include "config.hpp"
-#include "exit_code.hpp"
+#include "json_file.hpp"
 #include "opened_plugin.hpp"
 #include "report.hpp"
+#include "standard_streams.hpp"
 
 namespace kvspan::host {
 
@@ -59,22 +60,60 @@ nlohmann::ordered_json plugin_json(const std::string& file) {
   return out;
 }
 
-void print_plugin(const nlohmann::ordered_json& plugin) {
+std::string plugin_text(const nlohmann::ordered_json& plugin) {
+  const auto text = [&plugin](const char* key) { return plugin[key].get<std::string>(); };
   if (plugin.contains("unusable")) {
-    fmt::print("{}\n  cannot be used here: {}\n", plugin["file"].get<std::string>(),
-               plugin["unusable"].get<std::string>());
-    return;
+    return fmt::format("{}\n  cannot be used here: {}\n", text("file"), text("unusable"));
   }
-  fmt::print("{} {}  {}\n", plugin["name"].get<std::string>(),
-             plugin["version"].get<std::string>(), plugin["file"].get<std::string>());
+  std::string out = fmt::format("{} {}  {}\n", text("name"), text("version"), text("file"));
   if (plugin.contains("no_device")) {
-    fmt::print("  {}\n", plugin["no_device"].get<std::string>());
+    out += fmt::format("  {}\n", text("no_device"));
   }
   std::size_t index = 0;
   for (const auto& device : plugin["devices"]) {
-    fmt::print("  device {}: {}{}\n", index++, device["name"].get<std::string>(),
-               device["unified_memory"].get<bool>() ? " (unified memory)" : "");
+    out += fmt::format("  device {}: {}{}\n", index++, device["name"].get<std::string>(),
+                       device["unified_memory"].get<bool>() ? " (unified memory)" : "");
   }
+  return out;
+}
+
+Error nothing_found(const std::vector<std::string>& folders) {
+  std::string searched;
+  for (const std::string& folder : folders) {
+    searched += (searched.empty() ? "" : ", ") + folder;
+  }
+  return Error{Errc::not_found,
+               "no kvspan-*.so was found in " + (searched.empty() ? "any known folder" : searched) +
+                   "; give --plugin-dir",
+               0, 0, 0, "plugin"};
+}
+
+Result<void> run_list(const std::string& json_path, const GlobalOptions& global) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  const std::vector<std::string> folders = plugin_folders(global.plugin_folders);
+  for (const std::string& file : all_plugins(folders)) {
+    all.push_back(plugin_json(file));
+  }
+  if (!json_path.empty()) {
+    auto file = JsonFile::open(json_path);
+    auto wrote = file ? file->write({{"plugins", all}}) : tl::unexpected(file.error());
+    if (!wrote) {
+      return wrote;
+    }
+  }
+  if (json_path != "-") {
+    std::string text;
+    for (const auto& plugin : all) {
+      text += plugin_text(plugin);
+    }
+    if (auto wrote = write_stdout(text); !wrote) {
+      return wrote;
+    }
+  }
+  if (all.empty()) {
+    return tl::unexpected(nothing_found(folders));
+  }
+  return {};
 }
 
 }  // namespace
@@ -83,36 +122,7 @@ RunCommand add_list(CLI::App& app, const GlobalOptions& global) {
   CLI::App* const command = app.add_subcommand("list", "Plugins and devices that are found here");
   auto json = std::make_shared<std::string>();
   command->add_option("--json", *json, "Write the same as JSON to this file, - for stdout");
-  return [&global, json] {
-    nlohmann::ordered_json all = nlohmann::ordered_json::array();
-    const std::vector<std::string> folders = plugin_folders(global.plugin_folders);
-    for (const std::string& file : all_plugins(folders)) {
-      all.push_back(plugin_json(file));
-    }
-    if (!json->empty()) {
-      auto file = JsonFile::open(*json);
-      auto wrote = file ? file->write({{"plugins", all}}) : tl::unexpected(file.error());
-      if (!wrote) {
-        print_error(wrote.error());
-        return exit_code(wrote.error());
-      }
-    }
-    if (*json != "-") {
-      for (const auto& plugin : all) {
-        print_plugin(plugin);
-      }
-    }
-    if (all.empty()) {
-      std::string searched;
-      for (const std::string& folder : folders) {
-        searched += "\n  " + folder;
-      }
-      fmt::print(stderr, "error: no kvspan-*.so was found in{}\n",
-                 searched.empty() ? " any known folder; give --plugin-dir" : searched);
-      return kExitMissingHere;
-    }
-    return kExitOk;
-  };
+  return [&global, json] { return status_of(run_list(*json, global)); };
 }
 
 }  // namespace kvspan::host

@@ -10,19 +10,29 @@
 #include "command.hpp"
 #include "config.hpp"
 #include "exit_code.hpp"
+#include "json_file.hpp"
+#include "kvspan/core/layout/checked.hpp"
 #include "kvspan/core/layout/kv_type.hpp"
 #include "kvspan/core/session/session.hpp"
 #include "model/gguf.hpp"
 #include "model/model_config.hpp"
 #include "opened_plugin.hpp"
 #include "report.hpp"
+#include "standard_streams.hpp"
 
 namespace kvspan::host {
 
 namespace {
 
+// Far above any real geometry, and low enough for every count of slots to fit 32 bits.
+constexpr std::uint32_t kLayersMax = 4096;
+constexpr std::uint32_t kSequencesMax = 4096;
+constexpr std::uint32_t kSizeMax = 1U << 14;  // heads, and elements of one
+constexpr std::uint64_t kContextTokensMax = 1ULL << 40;
+
 struct PlanOptions {
   std::string plugin = "cpu";
+  std::uint32_t device = 0;
   std::string model;
   std::uint32_t layers = 0;
   std::uint32_t q_heads = 0;
@@ -54,7 +64,7 @@ Result<SessionOptions> session_options(const PlanOptions& options) {
     }
     const auto config = model::read_model_config(*file);
     if (!config) {
-      return tl::unexpected(config.error());
+      return tl::unexpected(as_bad_file(config.error()));
     }
     sizes = config->geometry;
   } else if (sizes.layers == 0 || sizes.q_heads == 0 || sizes.kv_heads == 0 ||
@@ -110,31 +120,53 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
   return out;
 }
 
-void print_plan(const Plan& plan, std::uint64_t arena_bytes) {
+std::string plan_text(const Plan& plan, std::uint64_t arena_bytes) {
   const std::uint64_t total = plan.regions.total_bytes();
-  fmt::print("mode                 {}\n", name(plan.mode));
-  fmt::print("minimum arena        {:>16} bytes ({})\n", plan.minimum_arena_bytes,
-             bytes_text(plan.minimum_arena_bytes));
-  fmt::print("{}{:>16} bytes ({})\n",
-             arena_bytes == 0 ? "this plan, minimum   " : "this plan            ", total,
-             bytes_text(total));
-  fmt::print("host history         {:>16} bytes ({}), pinned\n", plan.history_bytes,
-             bytes_text(plan.history_bytes));
-  fmt::print("prefill chunk        {:>16} rows\n", plan.prefill_rows);
+  std::string out;
+  const auto amount = [&out](std::string_view label, std::uint64_t size, std::string_view more) {
+    out += fmt::format("{:<21}{:>16} bytes ({}){}\n", label, size, bytes_text(size), more);
+  };
+  out += fmt::format("mode                 {}\n", name(plan.mode));
+  amount("minimum arena", plan.minimum_arena_bytes, "");
+  amount(arena_bytes == 0 ? "this plan, minimum" : "this plan", total, "");
+  amount("host history", plan.history_bytes, ", pinned");
+  out += fmt::format("prefill chunk        {:>16} rows\n", plan.prefill_rows);
   std::uint64_t resident = 0;
   for (const std::uint32_t pages : plan.resident_pages) {
     resident += pages;
   }
-  fmt::print("pages                {} resident + {} ring + {} tail slots; a sequence has {} a layer\n",
-             resident, plan.ring_slots, plan.tail_slots, plan.pages_a_sequence);
+  out += fmt::format(
+      "pages                {} resident + {} ring + {} tail slots; a sequence has {} a layer\n",
+      resident, plan.ring_slots, plan.tail_slots, plan.pages_a_sequence);
   for (const Phase phase : {Phase::prefill, Phase::decode}) {
-    fmt::print("{}\n", name(phase));
+    out += fmt::format("{}\n", name(phase));
     for (const PlanComponent& component : plan.components) {
       if (component.phase == phase) {
-        fmt::print("  {:<18} {:>16} bytes\n", component.name, component.size_bytes);
+        out += fmt::format("  {:<18} {:>16} bytes\n", component.name, component.size_bytes);
       }
     }
   }
+  return out;
+}
+
+// Everything that the plan adds up or multiplies stays far below 64 bits.
+Result<void> check_size(const SessionOptions& session) {
+  constexpr std::uint64_t kHistoryBytesMax = 1ULL << 60;
+  const std::uint64_t page = std::max(session.geometry.page_tokens, 1U);
+  auto bytes = live_bytes(session.geometry, (session.context_tokens + page - 1) / page * page);
+  if (!bytes) {
+    return tl::unexpected(std::move(bytes).error());
+  }
+  const auto all = checked_mul(*bytes, session.sequences);
+  if (!all || *all > kHistoryBytesMax) {
+    return tl::unexpected(Error{
+        Errc::too_large,
+        fmt::format("a history of {} sequences of {} tokens is more than the {} bytes that can be "
+                    "planned; use fewer sequences, layers or tokens",
+                    session.sequences, session.context_tokens, kHistoryBytesMax),
+        0, 0, 0, "history"});
+  }
+  return {};
 }
 
 Result<void> run_plan(const PlanOptions& options, const GlobalOptions& global) {
@@ -142,11 +174,14 @@ Result<void> run_plan(const PlanOptions& options, const GlobalOptions& global) {
   if (!session) {
     return tl::unexpected(std::move(session).error());
   }
+  if (auto checked = check_size(*session); !checked) {
+    return checked;
+  }
   const auto file = find_plugin(options.plugin, plugin_folders(global.plugin_folders));
   if (!file) {
     return tl::unexpected(file.error());
   }
-  auto opened = OpenedPlugin::open({*file, 0, {}});
+  auto opened = OpenedPlugin::open({*file, options.device, {}});
   if (!opened) {
     return tl::unexpected(std::move(opened).error());
   }
@@ -176,7 +211,7 @@ Result<void> run_plan(const PlanOptions& options, const GlobalOptions& global) {
     }
   }
   if (options.json != "-") {
-    print_plan(*found, request.arena_bytes);
+    return write_stdout(plan_text(*found, request.arena_bytes));
   }
   return {};
 }
@@ -189,33 +224,38 @@ RunCommand add_plan(CLI::App& app, const GlobalOptions& global) {
   auto options = std::make_shared<PlanOptions>();
   PlanOptions& o = *options;
   command->add_option("--plugin", o.plugin, "Name or file of the plugin")->capture_default_str();
+  command->add_option("--device", o.device, "Number of its device")->capture_default_str();
   command->add_option("--model", o.model, "GGUF file to take the geometry from");
-  command->add_option("--layers", o.layers, "Layers with KV");
-  command->add_option("--q-heads", o.q_heads, "Query heads");
-  command->add_option("--kv-heads", o.kv_heads, "KV heads");
-  command->add_option("--head-size", o.head_size_k, "Elements of a K head, and of a V head");
-  command->add_option("--head-size-v", o.head_size_v, "Elements of a V head where it differs");
-  command->add_option("--context", o.context_tokens, "Longest history in tokens")->required();
-  command->add_option("--sequences", o.sequences, "Sequences at once")->capture_default_str();
+  command->add_option("--layers", o.layers, "Layers with KV")
+      ->check(CLI::Range(1U, kLayersMax));
+  command->add_option("--q-heads", o.q_heads, "Query heads")
+      ->check(CLI::Range(1U, kSizeMax));
+  command->add_option("--kv-heads", o.kv_heads, "KV heads")
+      ->check(CLI::Range(1U, kSizeMax));
+  command->add_option("--head-size", o.head_size_k, "Elements of a K head, and of a V head")
+      ->check(CLI::Range(1U, kSizeMax));
+  command->add_option("--head-size-v", o.head_size_v, "Elements of a V head where it differs")
+      ->check(CLI::Range(1U, kSizeMax));
+  command->add_option("--context", o.context_tokens, "Longest history in tokens")
+      ->required()
+      ->check(CLI::Range(std::uint64_t{1}, kContextTokensMax));
+  command->add_option("--sequences", o.sequences, "Sequences at once")
+      ->capture_default_str()
+      ->check(CLI::Range(1U, kSequencesMax));
   command->add_option("--page-tokens", o.page_tokens, "Tokens a page")->capture_default_str();
   command->add_option("--prefill-rows", o.prefill_rows, "Widest prefill chunk")
-      ->capture_default_str();
-  command->add_option("--decode-rows", o.decode_rows, "Rows a decode step, 1 to 64")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(1U, 1U << 16));
+  command->add_option("--decode-rows", o.decode_rows, "Rows a decode step")
+      ->capture_default_str()
+      ->check(CLI::Range(1U, 64U));
   command->add_option("--k-type", o.k_type, "Type of K")->capture_default_str();
   command->add_option("--v-type", o.v_type, "Type of V")->capture_default_str();
   command->add_option("--arena", o.arena,
                       "Device memory: bytes, 6.3MB, 6MiB or 25% of the history; without it the "
                       "minimum is planned");
   command->add_option("--json", o.json, "Write the plan as JSON to this file, - for stdout");
-  return [&global, options] {
-    const auto done = run_plan(*options, global);
-    if (!done) {
-      print_error(done.error());
-      return exit_code(done.error());
-    }
-    return kExitOk;
-  };
+  return [&global, options] { return status_of(run_plan(*options, global)); };
 }
 
 }  // namespace kvspan::host

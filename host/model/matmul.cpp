@@ -9,6 +9,7 @@
 #include "model/fail.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <new>
 
 namespace kvspan::model {
@@ -120,7 +121,7 @@ Result<Matmul> Matmul::create(MatmulIsa isa, const MatmulLimits& limits) {
   }
 }
 
-void Matmul::run_part(const Product& product, const Part& part) const {
+bool Matmul::run_part(const Product& product, const Part& part) const {
   const std::size_t outs = part.out_end - part.out_begin;
   const std::size_t whole_end =
       std::min(part.row_end, product.rows / kMatmulRowStep * kMatmulRowStep);
@@ -132,23 +133,26 @@ void Matmul::run_part(const Product& product, const Part& part) const {
                   product.ins,
                   product.ins,
                   product.outs};
-  if (tile.rows > 0) {
-    kernel_(tile);
+  if (tile.rows > 0 && !kernel_(tile)) {
+    return false;
   }
   if (part.row_end == whole_end) {
-    return;
+    return true;
   }
   tile.x = part.x_tail;
   tile.y = part.y_tail + part.out_begin;
   tile.rows = kMatmulRowStep;
-  kernel_(tile);
+  if (!kernel_(tile)) {
+    return false;
+  }
   for (std::size_t row = whole_end; row < part.row_end; ++row) {
     const float* const from = tile.y + (row - whole_end) * product.outs;
     std::copy_n(from, outs, product.y + row * product.outs + part.out_begin);
   }
+  return true;
 }
 
-void Matmul::run(ThreadTeam& team, std::span<const Product> products) {
+Result<void> Matmul::run(ThreadTeam& team, std::span<const Product> products) {
   float* x_tail = x_tail_.get();
   std::size_t steps = 0;
   std::size_t multiply_adds = 0;
@@ -161,6 +165,7 @@ void Matmul::run(ThreadTeam& team, std::span<const Product> products) {
   }
   const std::size_t members = multiply_adds < kWorthWaking ? 1 : team.members();
   const bool by_rows = products.front().rows >= kRowsPerMember * members;
+  std::atomic<bool> complete = true;
   const auto work = [&](std::size_t member) {
     const ItemRange mine = member_share(steps, member, members);
     std::size_t first_step = 0;  // of the current product, counted over all products
@@ -182,7 +187,9 @@ void Matmul::run(ThreadTeam& team, std::span<const Product> products) {
         part.out_end = step_begin(product, end - first_step);
       }
       if (part.row_begin < part.row_end && part.out_begin < part.out_end) {
-        run_part(product, part);
+        if (!run_part(product, part)) {
+          complete = false;
+        }
       }
       first_step += own_steps;
       part.x_tail += kMatmulRowStep * product.ins;
@@ -194,6 +201,10 @@ void Matmul::run(ThreadTeam& team, std::span<const Product> products) {
   } else {
     team.run(work);
   }
+  if (!complete) {
+    return fail(Errc::host_memory, "not enough memory for the buffers of a matrix product");
+  }
+  return {};
 }
 
 }  // namespace kvspan::model

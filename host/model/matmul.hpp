@@ -49,7 +49,8 @@ struct MatmulLimits {
 // Invariants: the bits of a row of y depend on that row of x, on w and on the instruction set, and
 // neither on the number of threads nor on the other rows of the call. (Cause: matmul_kernels.hpp.
 // Tests: Matmul.*)
-// Thread rule: one call at a time. No allocation after create().
+// Thread rule: one call at a time. The only allocations after create() are Eigen's packing buffers,
+// made and freed within a call.
 class Matmul {
  public:
   // Errors: unsupported (`isa` does not run here: use matmul_isa_best()), host_memory.
@@ -62,13 +63,14 @@ class Matmul {
 
   // Computes all of `products`, which must not depend on each other, in one run of the team.
   // Pre: the limits given to create() hold.
-  void run(ThreadTeam& team, std::span<const Product> products);
+  // Errors: host_memory (no memory for packing buffers; the products' y are then unspecified).
+  [[nodiscard]] Result<void> run(ThreadTeam& team, std::span<const Product> products);
 
  private:
   struct Part;
 
   Matmul(MatmulIsa isa, MatmulKernel kernel, const MatmulLimits& limits);
-  void run_part(const Product& product, const Part& part) const;
+  [[nodiscard]] bool run_part(const Product& product, const Part& part) const;
 
   MatmulIsa isa_;
   MatmulKernel kernel_;

@@ -16,7 +16,7 @@
 
 namespace kvspan::model {
 
-void KVSPAN_MATMUL_NAME(const MatmulTile& tile) {
+bool KVSPAN_MATMUL_NAME(const MatmulTile& tile) noexcept try {
   using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   using ColMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
   using Stride = Eigen::OuterStride<Eigen::Dynamic>;
@@ -31,6 +31,9 @@ void KVSPAN_MATMUL_NAME(const MatmulTile& tile) {
   const Eigen::Map<const ColMajor, 0, Stride> x(tile.x, ins, rows, Stride(x_stride));
   Eigen::Map<ColMajor, 0, Stride> y(tile.y, outs, rows, Stride(y_stride));
   y.noalias() = w * x;
+  return true;
+} catch (...) {  // std::bad_alloc is all that Eigen throws; naming it would need a std:: header
+  return false;
 }
 
 }  // namespace kvspan::model

@@ -36,10 +36,12 @@ inline constexpr std::size_t kMatmulRowStep = 4;
 // Source: the same file, gebp_traits::mr.
 inline constexpr std::size_t kMatmulOutStep = 48;
 
-using MatmulKernel = void (*)(const MatmulTile& tile);
+// Computes a tile; false when there is no memory for Eigen's packing buffers (a few MiB), and y is
+// then unspecified.
+using MatmulKernel = bool (*)(const MatmulTile& tile) noexcept;
 
-void matmul_tile_v2(const MatmulTile& tile);
-void matmul_tile_avx2(const MatmulTile& tile);
-void matmul_tile_avx512(const MatmulTile& tile);
+bool matmul_tile_v2(const MatmulTile& tile) noexcept;
+bool matmul_tile_avx2(const MatmulTile& tile) noexcept;
+bool matmul_tile_avx512(const MatmulTile& tile) noexcept;
 
 }  // namespace kvspan::model

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 namespace kvspan::model {
 
@@ -263,15 +264,18 @@ void Evaluator::finish_qkv_row(const LayerWeights& layer, std::size_t row) {
   }
 }
 
-void Evaluator::project_qkv(const LayerWeights& layer, std::size_t rows) {
+Result<void> Evaluator::project_qkv(const LayerWeights& layer, std::size_t rows) {
   const std::size_t width = model_->config().width;
   const float* const x = buffers_.normed.data();
   const std::array<Product, 3> products = {
       {{x, layer.q.data(), buffers_.q.data(), rows, layer.q.rows(), width},
        {x, layer.k.data(), buffers_.k.data(), rows, layer.k.rows(), width},
        {x, layer.v.data(), buffers_.v.data(), rows, layer.v.rows(), width}}};
-  multiply(products);
-  each_row(rows, [&](std::size_t row) { finish_qkv_row(layer, row); });
+  auto multiplied = multiply(products);
+  if (multiplied) {
+    each_row(rows, [&](std::size_t row) { finish_qkv_row(layer, row); });
+  }
+  return multiplied;
 }
 
 // Moves the rows that go on to logits to the front. They ascend, so no row is overwritten before it
@@ -287,20 +291,70 @@ void Evaluator::keep_rows(std::span<const std::uint32_t> kept) {
   }
 }
 
-void Evaluator::feed_forward(const LayerWeights& layer, std::size_t rows) {
+Result<void> Evaluator::feed_forward(const LayerWeights& layer, std::size_t rows) {
   const std::size_t width = model_->config().width;
   const std::size_t inner = model_->config().feed_forward_width;
   const float* const x = buffers_.normed.data();
   const std::array<Product, 2> in = {
       {{x, layer.gate.data(), buffers_.gate.data(), rows, inner, width},
        {x, layer.up.data(), buffers_.up.data(), rows, inner, width}}};
-  multiply(in);
+  auto multiplied = multiply(in);
+  if (!multiplied) {
+    return multiplied;
+  }
   each_row(rows, [&](std::size_t row) {
     swiglu_row(buffers_.gate.data() + row * inner, buffers_.up.row(row), inner);
   });
   const Product out{
       buffers_.gate.data(), layer.down.data(), buffers_.projected.data(), rows, width, inner};
-  multiply({&out, 1});
+  return multiply({&out, 1});
+}
+
+// From the layer's normed input to the next norm's output. In the last layer only the rows whose
+// logits are wanted go on after the attention.
+Result<void> Evaluator::run_layer(std::size_t index, const Chunk& chunk, KvAttention& attention) {
+  const ModelWeights& weights = model_->weights();
+  const LayerWeights& layer = weights.layers[index];
+  const bool last = index + 1 == weights.layers.size();
+  std::size_t rows = chunk.tokens.size();
+  auto projected = project_qkv(layer, rows);
+  if (!projected) {
+    return projected;
+  }
+  auto attended = attention.attend(static_cast<std::uint32_t>(index),
+                                   {buffers_.q.data(),
+                                    buffers_.k.data(),
+                                    buffers_.v.data(),
+                                    buffers_.attended.data(),
+                                    chunk.first_position,
+                                    static_cast<std::uint32_t>(rows)});
+  if (!attended) {
+    return attended;
+  }
+  if (last) {
+    keep_rows(chunk.logit_rows);
+    rows = chunk.logit_rows.size();
+    if (rows == 0) {
+      return {};
+    }
+  }
+  const Product output{buffers_.attended.data(),
+                       layer.attention_output.data(),
+                       buffers_.projected.data(),
+                       rows,
+                       model_->config().width,
+                       layer.attention_output.columns()};
+  auto multiplied = multiply({&output, 1});
+  if (!multiplied) {
+    return multiplied;
+  }
+  add_and_norm(layer.feed_forward_norm, rows);
+  auto fed = feed_forward(layer, rows);
+  if (!fed) {
+    return fed;
+  }
+  add_and_norm(last ? weights.output_norm : weights.layers[index + 1].attention_norm, rows);
+  return {};
 }
 
 Result<void> Evaluator::forward(const Chunk& chunk,
@@ -310,49 +364,27 @@ Result<void> Evaluator::forward(const Chunk& chunk,
   if (!sound) {
     return sound;
   }
-  const ModelWeights& weights = model_->weights();
-  const std::size_t width = model_->config().width;
-  std::size_t rows = chunk.tokens.size();
+  const std::vector<LayerWeights>& layers = model_->weights().layers;
   embed(chunk.tokens);
-  rope_.fill(chunk.first_position, rows);
-  norm(weights.layers.front().attention_norm, rows);
-  for (std::size_t index = 0; index < weights.layers.size(); ++index) {
-    const LayerWeights& layer = weights.layers[index];
-    const bool last = index + 1 == weights.layers.size();
-    project_qkv(layer, rows);
-    auto attended = attention.attend(static_cast<std::uint32_t>(index),
-                                     {buffers_.q.data(),
-                                      buffers_.k.data(),
-                                      buffers_.v.data(),
-                                      buffers_.attended.data(),
-                                      chunk.first_position,
-                                      static_cast<std::uint32_t>(rows)});
-    if (!attended) {
-      return attended;
+  rope_.fill(chunk.first_position, chunk.tokens.size());
+  norm(layers.front().attention_norm, chunk.tokens.size());
+  for (std::size_t index = 0; index < layers.size(); ++index) {
+    auto done = run_layer(index, chunk, attention);
+    if (!done) {
+      return done;
     }
-    if (last) {
-      keep_rows(chunk.logit_rows);
-      rows = chunk.logit_rows.size();
-      if (rows == 0) {
-        return {};
-      }
-    }
-    const Product output{buffers_.attended.data(),
-                         layer.attention_output.data(),
-                         buffers_.projected.data(),
-                         rows,
-                         width,
-                         layer.attention_output.columns()};
-    multiply({&output, 1});
-    add_and_norm(layer.feed_forward_norm, rows);
-    feed_forward(layer, rows);
-    add_and_norm(last ? weights.output_norm : weights.layers[index + 1].attention_norm, rows);
+  }
+  if (chunk.logit_rows.empty()) {
+    return {};
   }
   const Matrix& table = model_->output();
-  const Product product{
-      buffers_.normed.data(), table.data(), logits.data(), rows, table.rows(), width};
-  multiply({&product, 1});
-  return {};
+  const Product product{buffers_.normed.data(),
+                        table.data(),
+                        logits.data(),
+                        chunk.logit_rows.size(),
+                        table.rows(),
+                        table.columns()};
+  return multiply({&product, 1});
 }
 
 }  // namespace kvspan::model

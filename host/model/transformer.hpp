@@ -64,7 +64,8 @@ struct EvaluatorOptions {
 
 // Computes chunks. Invariants: (1) a row's logits are the same bits whatever the number of threads,
 // the size of its chunk and the rows beside it, as long as attend() gives the same bits; (2) no
-// allocation after create(). Keeps references to the model and the team: both must outlive it.
+// allocation after create() but those of Matmul::run(). Keeps references to the model and the team:
+// both must outlive it.
 // Thread rule: one call at a time.
 class Evaluator {
  public:
@@ -82,7 +83,8 @@ class Evaluator {
   // vocabulary], in the order of chunk.logit_rows. Rows whose logits are not wanted skip the part
   // of the last layer that only logits need.
   // Errors: invalid_argument (the chunk or the span breaks its rule; the message says which),
-  // too_large (beyond the context: stop there), and whatever attend() returns.
+  // too_large (beyond the context: stop there), host_memory (Matmul::run's), and whatever attend()
+  // returns.
   [[nodiscard]] Result<void> forward(const Chunk& chunk,
                                      KvAttention& attention,
                                      std::span<float> logits);
@@ -109,15 +111,20 @@ class Evaluator {
   template <class Function>
   void each_row(std::size_t rows, Function&& function);
 
-  void multiply(std::span<const Product> products) { matmul_.run(*team_, products); }
+  [[nodiscard]] Result<void> multiply(std::span<const Product> products) {
+    return matmul_.run(*team_, products);
+  }
 
   void embed(std::span<const std::uint32_t> tokens);
   void norm(const Matrix& weight, std::size_t rows);
   void add_and_norm(const Matrix& weight, std::size_t rows);
-  void project_qkv(const LayerWeights& layer, std::size_t rows);
+  [[nodiscard]] Result<void> project_qkv(const LayerWeights& layer, std::size_t rows);
   void finish_qkv_row(const LayerWeights& layer, std::size_t row);
   void keep_rows(std::span<const std::uint32_t> kept);
-  void feed_forward(const LayerWeights& layer, std::size_t rows);
+  [[nodiscard]] Result<void> run_layer(std::size_t index,
+                                       const Chunk& chunk,
+                                       KvAttention& attention);
+  [[nodiscard]] Result<void> feed_forward(const LayerWeights& layer, std::size_t rows);
 
   const Model* model_;
   ThreadTeam* team_;

@@ -55,7 +55,8 @@ std::vector<float> multiply(
   y.front() = guard;
   y.back() = guard;
   const Product product{x, w, y.data() + 1, shape.rows, shape.outs, shape.ins};
-  matmul.run(team, {&product, 1});
+  auto done = matmul.run(team, {&product, 1});
+  EXPECT_TRUE(done) << done.error().message;
   EXPECT_EQ(y.front(), guard);
   EXPECT_EQ(y.back(), guard);
   return {y.begin() + 1, y.end() - 1};
@@ -183,7 +184,7 @@ TEST(Matmul, RunsSeveralProductsAtOnce) {
     for (std::size_t i = 0; i < outs.size(); ++i) {
       products.push_back({x.data(), w.data(), y[i].data(), rows, outs[i], 64});
     }
-    matmul.run(team, products);
+    ASSERT_TRUE(matmul.run(team, products));
     for (std::size_t i = 0; i < outs.size(); ++i) {
       EXPECT_EQ(y[i], multiply(matmul_isa_best(), 1, {rows, outs[i], 64}, x.data(), w.data()));
     }

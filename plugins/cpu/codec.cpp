@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The codec table: rows of the engine to typed rows of a page, and back, a chunk of a row at a time.
-// Bits are those of the C reference in kvspan/sdk/reference/quant.h. Read first: queue.hpp.
+// The codec table: rows of the engine to typed rows of a page, and back, a chunk of a row at a
+// time. Bits are those of the C reference in kvspan/sdk/reference/quant.h. Read first: queue.hpp.
 #include "codec.hpp"
 
 #include "kvspan/attention_shape.h"

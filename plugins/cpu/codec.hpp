@@ -30,7 +30,10 @@ struct CodecArrays {
   uint32_t* pages = nullptr;  // of all page lists
 };
 
-inline void cut_codec(Cutter& cutter, CodecArrays& arrays, uint64_t item_count, uint64_t page_count) {
+inline void cut_codec(Cutter& cutter,
+                      CodecArrays& arrays,
+                      uint64_t item_count,
+                      uint64_t page_count) {
   cutter.cut(arrays.body, 1);
   cutter.cut(arrays.items, item_count);
   cutter.cut(arrays.pages, page_count);

@@ -124,8 +124,8 @@ kvspan_result_t KVSPAN_CALL copy_copy(kvspan_queue_t* handle,
     if (const kvspan_result_t bad = check_segments(queue.device(), list, error, kWhere)) {
       return bad;
     }
-    if (const kvspan_result_t bad = check_prepared(
-            queue.device(), &Limits::segments, count, "segments", error, kWhere)) {
+    if (const kvspan_result_t bad =
+            check_prepared(queue.device(), &Limits::segments, count, "segments", error, kWhere)) {
       return bad;
     }
     CopyTask task(list);
@@ -190,8 +190,7 @@ kvspan_result_t KVSPAN_CALL copy_fill(kvspan_queue_t* handle,
     Queue& queue = *queue_of(handle);
     sdk::Context context(OwnBytes{&queue.device()});
     context.limits = &kLimits;
-    if (const kvspan_result_t bad =
-            sdk::check_fill(range, pattern_bytes, context, error, kWhere)) {
+    if (const kvspan_result_t bad = sdk::check_fill(range, pattern_bytes, context, error, kWhere)) {
       return bad;
     }
     FillTask task(*range, pattern, pattern_bytes);

@@ -13,7 +13,6 @@
 #include "queue.hpp"
 
 #include <cpuid.h>
-
 #include <cstddef>
 #include <cstring>
 

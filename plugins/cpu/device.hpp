@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the plugin keeps: one Plugin for an open, one Device for each open device.
-// The device's mutex guards every fence, the rings of its queues and the lists of its objects; bytes of
-// K, V and queries are guarded by the host's fences. Lock order: Device::mutex is the only lock that is
-// held while another object is looked at; the team's locks are never taken under it.
+// The device's mutex guards every fence, the rings of its queues and the lists of its objects;
+// bytes of K, V and queries are guarded by the host's fences. Lock order: Device::mutex is the only
+// lock that is held while another object is looked at; the team's locks are never taken under it.
 // Read next: queue.hpp (work), memory.hpp, fence.hpp, attention/work.hpp.
 #pragma once
 
@@ -51,7 +51,7 @@ struct Limits {
   uint64_t attention_items = 0;
   uint64_t spans = 0;
   uint64_t pages = 0;
-  uint64_t rows = 0;     // over all entries
+  uint64_t rows = 0;  // over all entries
   uint64_t entries = 0;
 };
 

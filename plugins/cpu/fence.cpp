@@ -146,12 +146,10 @@ kvspan_result_t check_wait(const Device* device, const Waited& wait, kvspan_erro
         error, {device == nullptr ? 1u : 2u}, kWhere, "an argument is NULL: pass one");
   }
   if (wait.mode != KVSPAN_WAIT_ALL && wait.mode != KVSPAN_WAIT_ANY) {
-    return sdk::fail_argument(
-        error, {4}, kWhere, "mode %u: use KVSPAN_WAIT_ALL or ANY", wait.mode);
+    return sdk::fail_argument(error, {4}, kWhere, "mode %u: use KVSPAN_WAIT_ALL or ANY", wait.mode);
   }
   if (wait.count == 0 && wait.mode == KVSPAN_WAIT_ANY) {
-    return sdk::fail_argument(
-        error, {3}, kWhere, "any of no points is never reached: pass some");
+    return sdk::fail_argument(error, {3}, kWhere, "any of no points is never reached: pass some");
   }
   for (uint32_t i = 0; i < wait.count; ++i) {
     kvspan_fence_t* const fence = wait.points[i].fence;
@@ -260,12 +258,12 @@ kvspan_result_t KVSPAN_CALL fence_destroy(kvspan_fence_t* handle, kvspan_error_t
       device.settled.wait(lock, idle);
     }
     if (!idle()) {
-      return sdk::fail(error,
-                       KVSPAN_E_BUSY,
-                       kWhere,
-                       "%s: settle that first, then destroy",
-                       fence->waiters != 0 ? "a thread waits on this fence"
-                                           : "pending work names this fence");
+      return sdk::fail(
+          error,
+          KVSPAN_E_BUSY,
+          kWhere,
+          "%s: settle that first, then destroy",
+          fence->waiters != 0 ? "a thread waits on this fence" : "pending work names this fence");
     }
     (fence->previous != nullptr ? fence->previous->next : device.fences) = fence->next;
     if (fence->next != nullptr) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Timeline fences. All fields are guarded by the device's mutex; every change notifies Device::settled,
-// which all waiting threads share: a wait may name many fences. Read next: fence.cpp.
+// Timeline fences. All fields are guarded by the device's mutex; every change notifies
+// Device::settled, which all waiting threads share: a wait may name many fences. Read next:
+// fence.cpp.
 #pragma once
 
 #include "kvspan/fence.h"

@@ -66,6 +66,7 @@ class Block {
 
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
+
   ~Block() {
     if (data_ != nullptr) {
       host_->free(data_, bytes_, kAlignment);
@@ -99,8 +100,8 @@ class Block {
   uint64_t bytes_ = 0;
 };
 
-// Gives out arrays of a block one after another, each 64-byte aligned; without a block it only counts.
-// A layout is a function that cuts its arrays in order: run once to count, once to place.
+// Gives out arrays of a block one after another, each 64-byte aligned; without a block it only
+// counts. A layout is a function that cuts its arrays in order: run once to count, once to place.
 class Cutter {
  public:
   explicit Cutter(uint8_t* block) : block_(block) {}

@@ -7,9 +7,8 @@
 #include "kvspan/sdk/error.hpp"
 #include "kvspan/sdk/guard.hpp"
 
-#include <sys/mman.h>
-
 #include <cerrno>
+#include <sys/mman.h>
 
 namespace kvspan::cpu {
 namespace {
@@ -205,8 +204,8 @@ kvspan_result_t KVSPAN_CALL memory_import(kvspan_device_t* handle,
     if (device.lost) {
       return report_lost(error, kWhere);
     }
-    Memory* const memory = make_memory(
-        device, {KVSPAN_MEMORY_IMPORTED, bytes}, static_cast<uint8_t*>(address), 0);
+    Memory* const memory =
+        make_memory(device, {KVSPAN_MEMORY_IMPORTED, bytes}, static_cast<uint8_t*>(address), 0);
     if (memory == nullptr) {
       return report_no_host_memory(sizeof(Memory), error, kWhere);
     }
@@ -265,11 +264,7 @@ kvspan_result_t KVSPAN_CALL memory_release(kvspan_memory_t* handle,
 
 }  // namespace
 
-const kvspan_memory_table_t kMemoryTable = {sizeof(kvspan_memory_table_t),
-                                            0,
-                                            memory_alloc,
-                                            memory_import,
-                                            memory_map,
-                                            memory_release};
+const kvspan_memory_table_t kMemoryTable = {
+    sizeof(kvspan_memory_table_t), 0, memory_alloc, memory_import, memory_map, memory_release};
 
 }  // namespace kvspan::cpu

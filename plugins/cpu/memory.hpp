@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A memory of the device. All kinds are ordinary memory of this process; DEVICE memory still cannot be
-// mapped, so that a host which works here works on a card. Read next: memory.cpp.
+// A memory of the device. All kinds are ordinary memory of this process; DEVICE memory still cannot
+// be mapped, so that a host which works here works on a card. Read next: memory.cpp.
 #pragma once
 
 #include "kvspan/memory.h"

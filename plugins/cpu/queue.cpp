@@ -108,15 +108,14 @@ kvspan_result_t Queue::check_depth(kvspan_error_t* error, const char* where) {
   if (in_flight() < depth) {
     return KVSPAN_OK;
   }
-  return sdk::fail_amount(
-      error,
-      KVSPAN_E_QUEUE_FULL,
-      where,
-      {depth < depth_ ? KVSPAN_RESOURCE_PREPARED : KVSPAN_RESOURCE_QUEUE_DEPTH,
-       uint64_t{depth} + 1,
-       depth},
-      "%u submits are in flight, which is this queue's depth: wait for one",
-      depth);
+  return sdk::fail_amount(error,
+                          KVSPAN_E_QUEUE_FULL,
+                          where,
+                          {depth < depth_ ? KVSPAN_RESOURCE_PREPARED : KVSPAN_RESOURCE_QUEUE_DEPTH,
+                           uint64_t{depth} + 1,
+                           depth},
+                          "%u submits are in flight, which is this queue's depth: wait for one",
+                          depth);
 }
 
 kvspan_result_t Queue::place(Packet& packet,
@@ -144,8 +143,8 @@ kvspan_result_t Queue::place(Packet& packet,
   packet.memory_count = uses.count();
   packet.submit_id = submit.submit_id;
   packet.measure = (submit.flags & KVSPAN_SUBMIT_MEASURE) != 0;
-  packet.cancel_word = reinterpret_cast<const uint32_t*>(
-      address_of(submit.cancel_memory, submit.cancel_offset));
+  packet.cancel_word =
+      reinterpret_cast<const uint32_t*>(address_of(submit.cancel_memory, submit.cancel_offset));
   packet.wait_count = 0;
   for (uint32_t i = 0; i < submit.wait_count; ++i) {
     const Point point{fence_of(submit.waits[i].fence), submit.waits[i].value};
@@ -337,9 +336,8 @@ kvspan_result_t KVSPAN_CALL queue_create(kvspan_device_t* handle,
     }
     const uint32_t depth = options->depth == 0 ? kDepthMax : options->depth;
     Queue* const queue = device.host.make<Queue>(device, depth);
-    kvspan_result_t result = queue == nullptr
-                                 ? report_no_host_memory(sizeof(Queue), error, kWhere)
-                                 : queue->start(slab_bytes, error, kWhere);
+    kvspan_result_t result = queue == nullptr ? report_no_host_memory(sizeof(Queue), error, kWhere)
+                                              : queue->start(slab_bytes, error, kWhere);
     if (result != KVSPAN_OK && queue != nullptr) {
       device.host.unmake(queue);
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queue: one thread that does one submit after another, and a ring of packets between it and the host.
-// A submitting slot describes its work as a Task; submit() checks what every submit carries, copies
-// everything into the next packet's slab, and hands it over. Read next: queue.cpp, worker.cpp.
+// A queue: one thread that does one submit after another, and a ring of packets between it and the
+// host. A submitting slot describes its work as a Task; submit() checks what every submit carries,
+// copies everything into the next packet's slab, and hands it over. Read next: queue.cpp,
+// worker.cpp.
 #pragma once
 
 #include "kvspan/copy.h"
@@ -67,7 +68,7 @@ struct Packet {
   uint32_t wait_count = 0;
   uint32_t signal_count = 0;
   bool measure = false;
-  bool loses_device = false;                   // a planted fault
+  bool loses_device = false;                 // a planted fault
   kvspan_result_t planted_code = KVSPAN_OK;  // a planted fault
 };
 
@@ -97,8 +98,9 @@ class Queue {
   // Makes the ring, with slabs of `slab_bytes` where that is not 0, and starts the thread.
   kvspan_result_t start(uint64_t slab_bytes, kvspan_error_t* error, const char* where);
 
-  // Checks `submit` by KV-SUBMIT-1..8 and enqueues the task; SYNC(queue). On failure nothing changed.
-  // `submit` is the slot's argument number `argument`. The task's own arguments have been checked.
+  // Checks `submit` by KV-SUBMIT-1..8 and enqueues the task; SYNC(queue). On failure nothing
+  // changed. `submit` is the slot's argument number `argument`. The task's own arguments have been
+  // checked.
   kvspan_result_t submit(Task& task,
                          const kvspan_submit_t* submit,
                          uint32_t argument,
@@ -118,7 +120,8 @@ class Queue {
   // Bytes of all slabs. The device's mutex is held.
   [[nodiscard]] uint64_t slab_bytes() const;
 
-  // Replaces all slabs that are smaller; false: no memory, and the old ones stay. Nothing is in flight.
+  // Replaces all slabs that are smaller; false: no memory, and the old ones stay. Nothing is in
+  // flight.
   [[nodiscard]] bool reserve(uint64_t slab_bytes);
 
   Queue* next = nullptr;  // of Device::queues
@@ -178,7 +181,8 @@ struct OwnBytes {
   }
 };
 
-// OK, or the refusal of a submit that carries `required` of `what` where prepare() was told of less.
+// OK, or the refusal of a submit that carries `required` of `what` where prepare() was told of
+// less.
 kvspan_result_t check_prepared(Device& device,
                                uint64_t Limits::*limit,
                                uint64_t required,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads that share one attention submit: units of work are handed out one at a time to whoever is
-// free, each thread with its own scratch. Which thread does a unit never changes a bit of it.
-// Nobody spins: helpers sleep between jobs. Not here: what a unit is (attention/work.cpp).
+// The threads that share one attention submit: units of work are handed out one at a time to
+// whoever is free, each thread with its own scratch. Which thread does a unit never changes a bit
+// of it. Nobody spins: helpers sleep between jobs. Not here: what a unit is (attention/work.cpp).
 #pragma once
 
 #include "attention/kernel.hpp"
@@ -36,8 +36,9 @@ class Team {
   Team& operator=(const Team&) = delete;
   ~Team();
 
-  // Reserves scratch for `threads` and starts threads - 1 helpers; the thread that calls run() is the
-  // last. False: no memory for one thread; a helper that cannot start only makes the team smaller.
+  // Reserves scratch for `threads` and starts threads - 1 helpers; the thread that calls run() is
+  // the last. False: no memory for one thread; a helper that cannot start only makes the team
+  // smaller.
   [[nodiscard]] bool start(uint32_t threads);
 
   // Does all units and returns. One job runs at a time; a second caller waits for the first.
@@ -60,9 +61,9 @@ class Team {
 
   const Host& host_;
   std::mutex one_job_;
-  std::mutex mutex_;                 // guards job_, round_, open_, busy_, stop_
-  std::condition_variable wake_;     // helpers: a new round, or stop
-  std::condition_variable finished_; // run(): no helper is busy
+  std::mutex mutex_;                  // guards job_, round_, open_, busy_, stop_
+  std::condition_variable wake_;      // helpers: a new round, or stop
+  std::condition_variable finished_;  // run(): no helper is busy
   Job job_{};
   uint64_t round_ = 0;
   bool open_ = false;  // the round still takes helpers

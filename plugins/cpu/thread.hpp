@@ -13,6 +13,7 @@ class Thread {
   Thread() = default;
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;
+
   ~Thread() { join(); }
 
   // False when the system has no room for a thread. `body` must not throw.

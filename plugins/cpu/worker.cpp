@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread of a queue: takes packets in submit order, waits for their points, runs them, settles them.
-// A packet's memories are let go before its signals are given, in one critical section with them, so
-// that a host which saw the signal can release and destroy at once. Read first: queue.hpp.
-#include "queue.hpp"
-
+// The thread of a queue: takes packets in submit order, waits for their points, runs them, settles
+// them. A packet's memories are let go before its signals are given, in one critical section with
+// them, so that a host which saw the signal can release and destroy at once. Read first: queue.hpp.
 #include "layout.hpp"
+#include "queue.hpp"
 
 namespace kvspan::cpu {
 

@@ -18,7 +18,7 @@ namespace kvspan::stub {
 namespace {
 
 /// How much of each end of a fresh memory is filled: enough to catch, cheap for 100 GiB.
-constexpr std::uint64_t kPoisonBytes = 4ull << 20;
+constexpr std::uint64_t kPoisonBytes = 1ull << 20;
 
 constexpr sdk::Place kDevicePlace{1};
 
@@ -45,7 +45,9 @@ Mapping map_fresh(std::uint64_t bytes) {
 void poison(std::byte* address, std::uint64_t bytes) {
   const std::uint64_t end = std::min(bytes, kPoisonBytes);
   std::memset(address, 0xFF, end);
-  std::memset(address + (bytes - end), 0xFF, end);
+  if (bytes > end) {
+    std::memset(address + (bytes - end), 0xFF, end);
+  }
 }
 
 /// Refuses an allocation as a real shortage would be: half of it was there.

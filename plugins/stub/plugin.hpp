@@ -28,7 +28,7 @@ struct Options {
 
 /// Limits that are the same for every device of the stub: the tightest that the ABI allows where
 /// that keeps hosts honest, plainly large elsewhere.
-inline constexpr std::uint64_t kAllocationBytesMax = 1ull << 40;
+inline constexpr std::uint64_t kAllocationBytesMax = 1ull << 41;
 inline constexpr std::uint64_t kMemoryAlignment = 64;
 inline constexpr std::uint64_t kImportAlignment = 64;
 inline constexpr std::uint64_t kImportBytesMax = 64ull << 20;

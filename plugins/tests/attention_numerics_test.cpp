@@ -190,5 +190,56 @@ TEST_F(AttentionNumerics, TheDefaultErrorClassIsMetToo) {
   }
 }
 
+// Pages of 425,984 bytes around the offsets where 31 and 32 bits end: 4 tokens each, K = 0 and
+// V = 1, 2, 3, 4 a page give exactly 2.5.
+TEST_F(AttentionNumerics, PagesBeyondFourGibibytesAreRead) {
+  constexpr uint64_t kPageBytes = 425984;
+  constexpr uint64_t kRowBytes = 128;
+  constexpr uint32_t kList[] = {5041, 10083, 5042, 10082};
+  if (rig().name() != "stub") {
+    GTEST_SKIP() << "only the stub has memory of that many virtual bytes";
+  }
+  kvspan_memory_t* memory = nullptr;
+  kvspan_error_t error = fresh_error();
+  const kvspan_result_t made = rig().tables().memory->alloc(
+      rig().device(), KVSPAN_MEMORY_DEVICE, 10084 * kPageBytes, &memory, &error);
+  ASSERT_EQ(made, KVSPAN_OK) << told(made, error);
+  const Geometry geometry;
+  Buffer* host = rig().allocate(KVSPAN_MEMORY_HOST, 8 * kRowBytes);
+  for (uint32_t page = 0; page < 4; ++page) {
+    Side v(KVSPAN_TYPE_F16, 1, 64, 8);  // four rows of K, which are 0, then four of V
+    const std::vector<float> values(64, static_cast<float>(page + 1));
+    for (uint64_t token = 4; token < 8; ++token) {
+      v.set(token, 0, values.data());
+    }
+    std::copy(v.bytes.begin(), v.bytes.end(), host->image.begin());
+    rig().upload(*host);
+    const kvspan_segment_t segment = {
+        host->memory, memory, 0, kList[page] * kPageBytes, 8 * kRowBytes, 1, 0, 0};
+    ASSERT_EQ(rig().settle(KVSPAN_ROLE_UPLOAD,
+                           [&](auto* queue, const auto* submit, auto* out) {
+                             return rig().calls().copy(queue, &segment, 1, submit, out);
+                           }),
+              KVSPAN_OK);
+  }
+  Dice dice(1);
+  const History history(geometry, 16);
+  Scene scene = plain(history, 2, dice);
+  kvspan_span_t span = {};
+  span.token_count = 16;
+  span.k = {memory, 0, kPageBytes, kRowBytes, kRowBytes, kList, 4, 4};
+  span.v = span.k;
+  span.v.offset = 4 * kRowBytes;
+  scene.sequences[0].spans = {span};
+  arenas().reset();
+  Stage stage(arenas(), scene, dice);
+  const kvspan_result_t result = stage.run(&error);
+  ASSERT_EQ(result, KVSPAN_OK) << told(result, error);
+  for (const float value : values_of(stage.outputs().at(0), KVSPAN_TYPE_F32)) {
+    ASSERT_EQ(value, 2.5F);
+  }
+  EXPECT_EQ(rig().calls().release(memory, nullptr), KVSPAN_OK);
+}
+
 }  // namespace
 }  // namespace kvspan::property

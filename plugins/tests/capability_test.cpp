@@ -11,7 +11,27 @@
 namespace kvspan::property {
 namespace {
 
-class CapabilityTest : public AttentionTest {};
+class CapabilityTest : public AttentionTest {
+ protected:
+  /// run without entries: accepted or refused for its shape alone.
+  kvspan_result_t run_nothing(const kvspan_attention_shape_t& shape, kvspan_error_t* error) {
+    kvspan_attention_args_t args = {};
+    args.struct_size = sizeof args;
+    args.shape = &shape;
+    args.scale = 1.0F;
+    args.soft_cap = (shape.options & KVSPAN_OPTION_SOFT_CAP) != 0 ? 1.0F : 0.0F;
+    Buffer& floats = *arenas().of(KVSPAN_MEMORY_DEVICE).buffer;
+    const kvspan_range_t heads = {floats.memory, 0, uint64_t{4} * shape.q_heads};
+    args.sinks = (shape.options & KVSPAN_OPTION_SINKS) != 0 ? heads : kvspan_range_t{};
+    args.slopes = (shape.options & KVSPAN_OPTION_ALIBI) != 0 ? heads : kvspan_range_t{};
+    return rig().settle(
+        KVSPAN_ROLE_COMPUTE,
+        [&](auto* queue, const auto* submit, auto* out) {
+          return rig().calls().run(queue, &args, submit, out);
+        },
+        error);
+  }
+};
 
 /// The level that the rules give a shape: the highest of those that hold it.
 uint32_t level_by_rules(const std::vector<kvspan_attention_rule_t>& rules,
@@ -38,7 +58,7 @@ uint32_t level_by_rules(const std::vector<kvspan_attention_rule_t>& rules,
   return level;
 }
 
-TEST_F(CapabilityTest, QueryAndRulesTellTheSame) {
+TEST_F(CapabilityTest, QueryRulesAndBehaviourTellTheSame) {
   uint32_t count = 0;
   const kvspan_attention_table_t& table = *rig().tables().attention;
   ASSERT_EQ(table.rules(rig().device(), nullptr, 0, &count, nullptr), KVSPAN_OK);
@@ -67,6 +87,11 @@ TEST_F(CapabilityTest, QueryAndRulesTellTheSame) {
                                         << shape.head_size_k << " " << shape.head_size_v);
         ASSERT_EQ(caps.level, level_by_rules(rules, shape)) << "reasons " << caps.reasons;
         ASSERT_EQ(caps.level == KVSPAN_LEVEL_UNSUPPORTED, caps.reasons != 0);
+        kvspan_error_t error = fresh_error();
+        const kvspan_result_t result = run_nothing(shape, &error);
+        const bool refused = caps.level == KVSPAN_LEVEL_UNSUPPORTED;
+        ASSERT_EQ(result, refused ? KVSPAN_E_UNSUPPORTED : KVSPAN_OK) << told(result, error);
+        ASSERT_TRUE(!refused || error.reasons == caps.reasons) << told(result, error);
       }
     }
   }

@@ -339,5 +339,32 @@ TEST_F(FenceTest, ASetCancelWordCancelsOrCompletesAndTheQueueGoesOn) {
   EXPECT_EQ(rig().wait(lane.last()), KVSPAN_OK);
 }
 
+// KV-DEVICE-4; that every destroy and close then succeeds, the end of the test checks.
+TEST_F(FenceTest, ALostDeviceEndsEveryWaitAndSaysWhatIsEnough) {
+  const kvspan_debug_table_t* debug = rig().tables().debug;
+  if (debug == nullptr ||
+      debug->fault(rig().device(), KVSPAN_FAULT_DEVICE, 1, KVSPAN_E_DEVICE_LOST, nullptr) !=
+          KVSPAN_OK) {
+    GTEST_SKIP() << "the plugin cannot plant the loss of its device";
+  }
+  Buffer* target = rig().allocate(KVSPAN_MEMORY_HOST, 4096);
+  Lane first = rig().extra_lane(KVSPAN_ROLE_UPLOAD);
+  Lane second = rig().extra_lane(KVSPAN_ROLE_COMPUTE);
+  Submit lost;
+  lost.signal(first.next());
+  ASSERT_EQ(fill(first, *target, 1, lost), KVSPAN_OK) << "accepted, lost afterwards";
+  Submit after;
+  after.wait(first.last()).signal(second.next());
+  const kvspan_result_t accepted = fill(second, *target, 2, after);
+  EXPECT_TRUE(accepted == KVSPAN_OK || accepted == KVSPAN_E_DEVICE_LOST) << accepted;
+  kvspan_error_t error = fresh_error();
+  EXPECT_EQ(rig().wait(first.last(), &error), KVSPAN_E_DEVICE_LOST);
+  EXPECT_NE(error.flags & KVSPAN_ERROR_STICKY, 0u);
+  EXPECT_NE(error.flags & (KVSPAN_ERROR_REOPEN_DEVICE | KVSPAN_ERROR_RESTART_PROCESS), 0u);
+  EXPECT_LT(rig().wait(second.last()), 0) << "what nobody will ever signal has failed too";
+  Submit late;
+  EXPECT_EQ(fill(first, *target, 3, late), KVSPAN_E_DEVICE_LOST);
+}
+
 }  // namespace
 }  // namespace kvspan::property

@@ -125,6 +125,9 @@ void Rig::forget(Buffer* buffer) {
 
 void Rig::move_bytes(const Buffer& buffer, uint8_t* host, uint64_t bytes, bool up) {
   constexpr uint64_t kStagingBytes = uint64_t{1} << 20;
+  if (bytes == 0) {
+    return;
+  }
   if (buffer.mapped != nullptr) {
     std::memcpy(up ? buffer.mapped : host, up ? host : buffer.mapped, bytes);
     return;

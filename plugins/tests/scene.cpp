@@ -106,7 +106,9 @@ std::vector<float> values_of(const Output& output, kvspan_type_t type) {
 
 std::vector<float> lse_of(const Output& output) {
   std::vector<float> values(output.lse.size() / 4);
-  std::memcpy(values.data(), output.lse.data(), output.lse.size());
+  if (!values.empty()) {
+    std::memcpy(values.data(), output.lse.data(), output.lse.size());
+  }
   return values;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies the arguments of an attention call into a packet. Only what the call reads is looked at: fold
-// knows no spans, finish no queries. Read first: args.hpp.
+// Copies the arguments of an attention call into a packet. Only what the call reads is looked at:
+// fold knows no spans, finish no queries. Read first: args.hpp.
 #include "attention/args.hpp"
 
 #include "attention/work.hpp"

@@ -42,12 +42,12 @@ struct AttentionBody {
   Problem problem;
   const EntryView* entries;  // [entry_count]
   uint64_t entry_count;
-  const AdvanceWork* advances;   // [item_count] of advance
-  const FoldWork* folds;         // [item_count] of fold
-  const StateView* accumulators; // [entry_count] of finish
+  const AdvanceWork* advances;    // [item_count] of advance
+  const FoldWork* folds;          // [item_count] of fold
+  const StateView* accumulators;  // [entry_count] of finish
   uint64_t item_count;
-  uint8_t* workspace;      // of run
-  bool parallel_splits;    // run: the workspace holds the states of all splits
+  uint8_t* workspace;    // of run
+  bool parallel_splits;  // run: the workspace holds the states of all splits
 };
 
 struct AttentionArrays {
@@ -97,7 +97,9 @@ struct AttentionItems {
 class AttentionTask final : public Task {
  public:
   // `args` and `items` have been checked for `call`.
-  AttentionTask(const kvspan_attention_args_t& args, AttentionCall call, const AttentionItems& items);
+  AttentionTask(const kvspan_attention_args_t& args,
+                AttentionCall call,
+                const AttentionItems& items);
 
   [[nodiscard]] const AttentionCounts& counts() const { return counts_; }
 

@@ -3,8 +3,8 @@
 // ascending, all pairs of a tile on one dequantised copy of K and V.
 // Read first: kernel.hpp. The parts: load_inl.hpp, product_inl.hpp, softmax_inl.hpp.
 //
-// Why cuts do not show: after a granule {m, l, u} is complete, and a granule's own numbers are sums over
-// its tokens in ascending order that start from 0 and meet the state in one MulAdd.
+// Why cuts do not show: after a granule {m, l, u} is complete, and a granule's own numbers are sums
+// over its tokens in ascending order that start from 0 and meet the state in one MulAdd.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/kernel.cpp"
 #include <hwy/foreach_target.h>
@@ -126,7 +126,8 @@ Left load_granule(
   const uint64_t first = g + low - span.first_token;
   const auto load = [&](const PlaneView& plane, kvspan_type_t type, uint32_t size, float* rows) {
     clear_rows(rows, size, 0, low);
-    load_rows(plane, type, tile.kv_head, first, high - low, size, rows + low * padded(size));
+    load_rows(
+        type, RowRun{&plane, first, high - low, tile.kv_head, size}, rows + low * padded(size));
     clear_rows(rows, size, high, kGranuleTokens);
   };
   load(span.k, problem.k_type, problem.head_size_k, scratch.k_rows);
@@ -149,8 +150,9 @@ void fill_distances(const EntryView& entry, uint64_t row, uint64_t g, float* dis
   }
 }
 
-// Scores of all pairs become weights; m, kept and sums are filled. A pair that sees nothing keeps m and
-// gets kept = 1, sum = 0. A pair that sees only scores of -inf is treated alike: visible becomes 0.
+// Scores of all pairs become weights; m, kept and sums are filled. A pair that sees nothing keeps m
+// and gets kept = 1, sum = 0. A pair that sees only scores of -inf is treated alike: visible
+// becomes 0.
 void weigh_all(const PairTile& tile, uint64_t g, Scratch& scratch) {
   const Problem& problem = *tile.problem;
   HWY_ALIGN float distances[kGranuleTokens];

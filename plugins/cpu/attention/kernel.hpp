@@ -2,9 +2,9 @@
 // What the attention kernel works on, and its entry points: plain values with resolved addresses.
 // Not here: who makes these values (args.hpp), who cuts the work (work.hpp), vectors (kernel.cpp).
 //
-// A pair is (row, query head of one KV head's group), numbered row * group + head; a tile is a run of
-// pairs of one KV head. A granule of K and V is dequantised once and serves all pairs of the tile.
-// The state of a pair is {m, l, u}: see kvspan_state_t in kvspan/attention.h.
+// A pair is (row, query head of one KV head's group), numbered row * group + head; a tile is a run
+// of pairs of one KV head. A granule of K and V is dequantised once and serves all pairs of the
+// tile. The state of a pair is {m, l, u}: see kvspan_state_t in kvspan/attention.h.
 #pragma once
 
 #include "kvspan/types.h"
@@ -14,8 +14,8 @@
 
 namespace kvspan::cpu {
 
-// Tokens that are dequantised, scored and summed together; caps.span_granule. 32 tokens of f32 K and V
-// at head size 64 are 16 KiB: both stay in the first-level cache.
+// Tokens that are dequantised, scored and summed together; caps.span_granule. 32 tokens of f32 K
+// and V at head size 64 are 16 KiB: both stay in the first-level cache.
 inline constexpr uint32_t kGranuleTokens = 32;
 // Pairs of a tile: enough to hide the dequantisation, few enough that q and u (192 KiB each at head
 // size 256) stay in a second-level cache of 1 MiB.
@@ -129,8 +129,8 @@ struct PairSource {
   float l;
 };
 
-// The kernel compiled for one instruction set. All functions are pure: bits depend on arguments only,
-// not on the thread or on how many pairs ride along.
+// The kernel compiled for one instruction set. All functions are pure: bits depend on arguments
+// only, not on the thread or on how many pairs ride along.
 struct Kernels {
   int64_t target;  // HWY_AVX3 and the like; hwy::TargetName() has the word
 

@@ -8,12 +8,14 @@
 #define KVSPAN_CPU_ATTENTION_LOAD_INL
 #endif
 
-#include "attention/kernel.hpp"
 #include "kvspan/sdk/reference/quant.h"
+
+#include "attention/kernel.hpp"
 
 #include <hwy/highway.h>
 
 #include <cstring>
+#include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
 
@@ -73,30 +75,32 @@ HWY_INLINE void load_shorts(const uint8_t* source, uint32_t elements, float* out
   }
 }
 
-// numbers [32] * d, or * d + m.
-HWY_INLINE void store_numbers(const int8_t* numbers, float d, float m, float* out) {
-  const Floats floats;
-  const hn::Rebind<int8_t, Floats> bytes;
-  const hn::Rebind<int32_t, Floats> words;
-  const Vector scale = hn::Set(floats, d);
-  const Vector offset = hn::Set(floats, m);
-  for (size_t at = 0; at < 32; at += kLanes) {
-    const auto number =
-        hn::ConvertTo(floats, hn::PromoteTo(words, hn::LoadU(bytes, numbers + at)));
-    hn::Store(hn::Add(hn::Mul(number, scale), offset), floats, out + at);
-  }
-}
+using Bytes = hn::CappedTag<int8_t, 16>;
+using Numbers = hn::Vec<Bytes>;
 
-// The same without an offset: adding 0 would turn -0 into 0.
-HWY_INLINE void store_numbers(const int8_t* numbers, float d, float* out) {
+enum class Offset { absent, present };
+
+// 16 numbers * d, or * d + m where there is an offset: adding a 0 would turn -0 into 0.
+template <Offset kOffset>
+HWY_INLINE void store_sixteen(Numbers numbers, Vector d, Vector m, float* out) {
   const Floats floats;
-  const hn::Rebind<int8_t, Floats> bytes;
   const hn::Rebind<int32_t, Floats> words;
-  const Vector scale = hn::Set(floats, d);
-  for (size_t at = 0; at < 32; at += kLanes) {
-    const auto number =
-        hn::ConvertTo(floats, hn::PromoteTo(words, hn::LoadU(bytes, numbers + at)));
-    hn::Store(hn::Mul(number, scale), floats, out + at);
+  const auto store = [&](auto bytes, size_t at) HWY_ATTR {
+    Vector value = hn::Mul(hn::ConvertTo(floats, hn::PromoteTo(words, bytes)), d);
+    if constexpr (kOffset == Offset::present) {
+      value = hn::Add(value, m);
+    }
+    hn::Store(value, floats, out + at);
+  };
+  if constexpr (kLanes == 16) {
+    store(numbers, 0);
+  } else {
+    const hn::Rebind<int8_t, Floats> few;
+    HWY_ALIGN int8_t buffer[16];
+    hn::Store(numbers, Bytes(), buffer);
+    for (size_t at = 0; at < 16; at += kLanes) {
+      store(hn::LoadU(few, buffer + at), at);
+    }
   }
 }
 
@@ -112,118 +116,165 @@ HWY_INLINE float half_at(const uint8_t* source) {
 #endif
 }
 
-// Low and high nibbles of 16 bytes as numbers 0..15 to numbers [32].
-HWY_INLINE void split_nibbles(const uint8_t* packed, int8_t* numbers) {
-  const hn::CappedTag<uint8_t, 16> bytes;
-  uint8_t* const out = reinterpret_cast<uint8_t*>(numbers);
-  const auto both = hn::LoadU(bytes, packed);
-  hn::Store(hn::And(both, hn::Set(bytes, uint8_t{15})), bytes, out);
-  hn::Store(hn::ShiftRight<4>(both), bytes, out + 16);
-}
-
-// Adds 16 to the numbers whose bit is set: bit j of `bits` is number j.
-HWY_INLINE void add_fifth_bits(uint32_t bits, int8_t* numbers) {
-  for (uint32_t part = 0; part < 4; ++part) {
+// The fifth bits of 16 numbers, each as 16 or 0: bit j of `bits` is number j.
+HWY_INLINE Numbers fifth_bits(uint32_t bits) {
+  HWY_ALIGN uint64_t eights[2];
+  for (uint32_t part = 0; part < 2; ++part) {
     // The byte copied to eight bytes, bit i of copy i kept; then 0x7F carries "not 0" into bit 7.
     const uint64_t copies = ((bits >> (8u * part)) & 0xFFu) * 0x0101010101010101ull;
     const uint64_t kept = copies & 0x8040201008040201ull;
-    const uint64_t top_bits = (kept + 0x7F7F7F7F7F7F7F7Full) & 0x8080808080808080ull;
-    const uint64_t fifth = top_bits >> 3;
-    uint64_t eight = 0;
-    std::memcpy(&eight, numbers + 8u * part, 8);
-    eight |= fifth;
-    std::memcpy(numbers + 8u * part, &eight, 8);
+    eights[part] = ((kept + 0x7F7F7F7F7F7F7F7Full) & 0x8080808080808080ull) >> 3;
+  }
+  return hn::BitCast(Bytes(), hn::Load(hn::CappedTag<uint64_t, 2>(), eights));
+}
+
+// Where the parts of a block of a nibble type lie, and what they mean.
+struct Nibbles {
+  size_t m_at;     // offset m; 0 = none
+  size_t high_at;  // fifth bits; 0 = none
+  size_t low_at;   // nibbles
+  int8_t zero;     // number that means 0, with no offset
+};
+
+constexpr Nibbles nibbles_of(kvspan_type_t type) {
+  switch (type) {
+    case KVSPAN_TYPE_Q4_0:
+      return {0, 0, 2, 8};
+    case KVSPAN_TYPE_Q4_1:
+      return {2, 0, 4, 0};
+    case KVSPAN_TYPE_Q5_0:
+      return {0, 2, 6, 16};
+    default:
+      return {2, 4, 8, 0};
   }
 }
 
-HWY_INLINE void subtract(int8_t amount, int8_t* numbers) {
-  const hn::CappedTag<int8_t, 16> bytes;
-  const auto less = hn::Set(bytes, amount);
-  hn::Store(hn::Sub(hn::Load(bytes, numbers), less), bytes, numbers);
-  hn::Store(hn::Sub(hn::Load(bytes, numbers + 16), less), bytes, numbers + 16);
-}
-
-HWY_INLINE void load_block(kvspan_type_t type, const uint8_t* block, float* out) {
-  HWY_ALIGN int8_t numbers[32];
-  const float d = half_at(block);
-  switch (type) {
-    case KVSPAN_TYPE_Q8_0:
-      store_numbers(reinterpret_cast<const int8_t*>(block + 2), d, out);
-      break;
-    case KVSPAN_TYPE_Q4_0:
-      split_nibbles(block + 2, numbers);
-      subtract(8, numbers);
-      store_numbers(numbers, d, out);
-      break;
-    case KVSPAN_TYPE_Q4_1:
-      split_nibbles(block + 4, numbers);
-      store_numbers(numbers, d, half_at(block + 2), out);
-      break;
-    case KVSPAN_TYPE_Q5_0:
-      split_nibbles(block + 6, numbers);
-      add_fifth_bits(kvspan_ref_load_u32(block + 2), numbers);
-      subtract(16, numbers);
-      store_numbers(numbers, d, out);
-      break;
-    case KVSPAN_TYPE_Q5_1:
-      split_nibbles(block + 8, numbers);
-      add_fifth_bits(kvspan_ref_load_u32(block + 4), numbers);
-      store_numbers(numbers, d, half_at(block + 2), out);
-      break;
-    default:
-      break;
+// One block of a quantised type to out [32].
+template <kvspan_type_t kType>
+HWY_INLINE void load_block(const uint8_t* block, float* out) {
+  const Floats floats;
+  const Bytes bytes;
+  const Vector d = hn::Set(floats, half_at(block));
+  if constexpr (kType == KVSPAN_TYPE_Q8_0) {
+    const int8_t* const numbers = reinterpret_cast<const int8_t*>(block + 2);
+    store_sixteen<Offset::absent>(hn::LoadU(bytes, numbers), d, d, out);
+    store_sixteen<Offset::absent>(hn::LoadU(bytes, numbers + 16), d, d, out + 16);
+  } else {
+    constexpr Nibbles kParts = nibbles_of(kType);
+    constexpr Offset kOffset = kParts.m_at != 0 ? Offset::present : Offset::absent;
+    const hn::CappedTag<uint8_t, 16> unsigned_bytes;
+    const auto packed = hn::LoadU(unsigned_bytes, block + kParts.low_at);
+    Numbers low = hn::BitCast(bytes, hn::And(packed, hn::Set(unsigned_bytes, uint8_t{15})));
+    Numbers high = hn::BitCast(bytes, hn::ShiftRight<4>(packed));
+    if constexpr (kParts.high_at != 0) {
+      const uint32_t bits = kvspan_ref_load_u32(block + kParts.high_at);
+      low = hn::Or(low, fifth_bits(bits));
+      high = hn::Or(high, fifth_bits(bits >> 16));
+    }
+    Vector m = d;
+    if constexpr (kOffset == Offset::present) {
+      m = hn::Set(floats, half_at(block + kParts.m_at));
+    } else {
+      low = hn::Sub(low, hn::Set(bytes, kParts.zero));
+      high = hn::Sub(high, hn::Set(bytes, kParts.zero));
+    }
+    store_sixteen<kOffset>(low, d, m, out);
+    store_sixteen<kOffset>(high, d, m, out + 16);
   }
 }
 
 // One row of `elements` to out [padded]; what lies behind the elements in out is not meaningful.
-HWY_INLINE void load_row(kvspan_type_t type, const uint8_t* row, uint32_t elements, float* out) {
-  switch (type) {
-    case KVSPAN_TYPE_F32:
-      std::memcpy(out, row, 4u * size_t{elements});
-      break;
-    case KVSPAN_TYPE_F16:
-      load_shorts(row, elements, out, f32_of_halves);
-      break;
-    case KVSPAN_TYPE_BF16:
-      load_shorts(row, elements, out, f32_of_brains);
-      break;
-    default: {
-      const kvspan_ref_block_t block = kvspan_ref_block(type);
-      for (uint32_t at = 0; at < elements; at += block.elements, row += block.bytes) {
-        load_block(type, row, out + at);
-      }
-      break;
+template <kvspan_type_t kType>
+HWY_INLINE void load_row(const uint8_t* row, uint32_t elements, float* out) {
+  if constexpr (kType == KVSPAN_TYPE_F32) {
+    std::memcpy(out, row, 4u * size_t{elements});
+  } else if constexpr (kType == KVSPAN_TYPE_F16) {
+    load_shorts(row, elements, out, f32_of_halves);
+  } else if constexpr (kType == KVSPAN_TYPE_BF16) {
+    load_shorts(row, elements, out, f32_of_brains);
+  } else {
+    const uint32_t block_bytes = kvspan_ref_block(kType).bytes;
+    for (uint32_t at = 0; at < elements; at += 32, row += block_bytes) {
+      load_block<kType>(row, out + at);
     }
   }
 }
 
-// Rows of tokens [first, end) of a plane, one KV head, to out [token - first, stride].
-HWY_NOINLINE void load_rows(const PlaneView& plane,
-                            kvspan_type_t type,
-                            uint32_t kv_head,
-                            uint64_t first,
-                            uint32_t count,
-                            uint32_t elements,
-                            float* out) {
-  const uint64_t stride = padded(elements);
-  const uint8_t* const head = plane.base + kv_head * plane.head_stride;
-  while (count > 0) {
+// Rows of tokens of a plane, one KV head.
+struct RowRun {
+  const PlaneView* plane;
+  uint64_t first;  // token of the plane
+  uint32_t count;  // tokens
+  uint32_t kv_head;
+  uint32_t elements;  // of a row
+};
+
+// Asks for the row that is read a granule later. Never faults, wherever it points.
+HWY_INLINE void prefetch_row(const uint8_t* row, uint64_t bytes) {
+  for (uint64_t at = 0; at < bytes; at += 64) {
+    __builtin_prefetch(row + at);
+  }
+}
+
+// To out [token - first, padded elements].
+template <kvspan_type_t kType>
+HWY_NOINLINE void load_run(RowRun run, float* out) {
+  const PlaneView& plane = *run.plane;
+  const uint64_t stride = padded(run.elements);
+  const uint64_t row_bytes = kvspan_ref_row_bytes(kType, run.elements);
+  const uint8_t* const head = plane.base + run.kv_head * plane.head_stride;
+  while (run.count > 0) {
     uint64_t page = 0;
-    uint64_t within = first;
-    uint64_t run = count;
+    uint64_t within = run.first;
+    uint64_t rows = run.count;
     if (plane.page_tokens != 0) {
-      page = first / plane.page_tokens;
-      within = first % plane.page_tokens;
-      run = plane.page_tokens - within < run ? plane.page_tokens - within : run;
+      page = run.first / plane.page_tokens;
+      within = run.first % plane.page_tokens;
+      rows = plane.page_tokens - within < rows ? plane.page_tokens - within : rows;
       page = plane.page_list != nullptr ? plane.page_list[page] : page;
     }
     const uint8_t* row = head + page * plane.page_stride + within * plane.row_stride;
-    for (uint64_t i = 0; i < run; ++i, row += plane.row_stride, out += stride) {
-      load_row(type, row, elements, out);
+    for (uint64_t i = 0; i < rows; ++i, row += plane.row_stride, out += stride) {
+      prefetch_row(row + kGranuleTokens * plane.row_stride, row_bytes);
+      load_row<kType>(row, run.elements, out);
     }
-    first += run;
-    count -= static_cast<uint32_t>(run);
+    run.first += rows;
+    run.count -= static_cast<uint32_t>(rows);
   }
+}
+
+// Calls body(a constant of the type) for a type that the reference knows.
+template <class Body>
+HWY_INLINE void for_type(kvspan_type_t type, const Body& body) {
+  switch (type) {
+    case KVSPAN_TYPE_F32:
+      return body(std::integral_constant<kvspan_type_t, KVSPAN_TYPE_F32>());
+    case KVSPAN_TYPE_F16:
+      return body(std::integral_constant<kvspan_type_t, KVSPAN_TYPE_F16>());
+    case KVSPAN_TYPE_BF16:
+      return body(std::integral_constant<kvspan_type_t, KVSPAN_TYPE_BF16>());
+    case KVSPAN_TYPE_Q8_0:
+      return body(std::integral_constant<kvspan_type_t, KVSPAN_TYPE_Q8_0>());
+    case KVSPAN_TYPE_Q5_1:
+      return body(std::integral_constant<kvspan_type_t, KVSPAN_TYPE_Q5_1>());
+    case KVSPAN_TYPE_Q5_0:
+      return body(std::integral_constant<kvspan_type_t, KVSPAN_TYPE_Q5_0>());
+    case KVSPAN_TYPE_Q4_1:
+      return body(std::integral_constant<kvspan_type_t, KVSPAN_TYPE_Q4_1>());
+    case KVSPAN_TYPE_Q4_0:
+      return body(std::integral_constant<kvspan_type_t, KVSPAN_TYPE_Q4_0>());
+    default:
+      return;
+  }
+}
+
+HWY_INLINE void load_rows(kvspan_type_t type, const RowRun& run, float* out) {
+  for_type(type, [&](auto known) HWY_ATTR { load_run<decltype(known)::value>(run, out); });
+}
+
+HWY_INLINE void load_row(kvspan_type_t type, const uint8_t* row, uint32_t elements, float* out) {
+  for_type(type,
+           [&](auto known) HWY_ATTR { load_row<decltype(known)::value>(row, elements, out); });
 }
 
 // rows [kGranuleTokens, padded(elements)] to columns [elements, kGranuleTokens].

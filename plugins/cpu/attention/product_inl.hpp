@@ -2,8 +2,9 @@
 // The two matrix products of a granule: scores = q * k, and u = u * kept + weights * v.
 // Included once per instruction set by kernel.cpp.
 //
-// Every output is one accumulator that takes its terms in ascending order by MulAdd, whatever block it
-// is computed in: so bits do not depend on how many pairs ride along. Blocks only keep registers busy.
+// Every output is one accumulator that takes its terms in ascending order by MulAdd, whatever block
+// it is computed in: so bits do not depend on how many pairs ride along. Blocks only keep registers
+// busy.
 #if defined(KVSPAN_CPU_ATTENTION_PRODUCT_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVSPAN_CPU_ATTENTION_PRODUCT_INL
 #undef KVSPAN_CPU_ATTENTION_PRODUCT_INL
@@ -37,7 +38,8 @@ struct Left {
   size_t stride;
 };
 
-// scores [P pairs, V vectors of tokens] over head_size elements. columns, scores: at their first token.
+// scores [P pairs, V vectors of tokens] over head_size elements. columns, scores: at their first
+// token.
 template <size_t P, size_t V>
 HWY_INLINE void score_block(Left q, const float* columns, size_t head_size, float* scores) {
   const Floats floats;
@@ -81,7 +83,8 @@ HWY_INLINE void score_pairs(Left q, const float* columns, size_t head_size, floa
 }
 
 // scores [pair, token] = q [pair, d] * columns [d, token].
-HWY_NOINLINE void score(Left q, size_t pairs, const float* columns, size_t head_size, float* scores) {
+HWY_NOINLINE void score(
+    Left q, size_t pairs, const float* columns, size_t head_size, float* scores) {
   size_t p = 0;
   const auto at = [&](size_t pair) { return Left{q.rows + pair * q.stride, q.stride}; };
   for (; p + kBlockPairs <= pairs; p += kBlockPairs) {
@@ -147,8 +150,9 @@ HWY_INLINE void value_pairs(
   }
 }
 
-// One pair that sees only the tokens whose bit is set; others are not multiplied, whatever they hold.
-// The terms and their order are those of value_block, so with all bits set the bits are the same.
+// One pair that sees only the tokens whose bit is set; others are not multiplied, whatever they
+// hold. The terms and their order are those of value_block, so with all bits set the bits are the
+// same.
 HWY_INLINE void value_masked(
     const float* weights, Left values, uint32_t visible, float kept, float* u, size_t u_stride) {
   const Floats floats;

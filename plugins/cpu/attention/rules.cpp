@@ -15,7 +15,8 @@ constexpr uint64_t bit(uint32_t type) {
   return uint64_t{1} << type;
 }
 
-constexpr uint64_t kFloatTypes = bit(KVSPAN_TYPE_F32) | bit(KVSPAN_TYPE_F16) | bit(KVSPAN_TYPE_BF16);
+constexpr uint64_t kFloatTypes =
+    bit(KVSPAN_TYPE_F32) | bit(KVSPAN_TYPE_F16) | bit(KVSPAN_TYPE_BF16);
 constexpr uint64_t kAllTypes = kFloatTypes | bit(KVSPAN_TYPE_Q8_0) | bit(KVSPAN_TYPE_Q5_1) |
                                bit(KVSPAN_TYPE_Q5_0) | bit(KVSPAN_TYPE_Q4_1) |
                                bit(KVSPAN_TYPE_Q4_0);
@@ -90,8 +91,8 @@ uint32_t misses(const kvspan_attention_rule_t& rule, const kvspan_attention_shap
   return why;
 }
 
-// 0, or the reasons of the rule that comes nearest: the one with the fewest bits. Of equals the later,
-// since that takes more types.
+// 0, or the reasons of the rule that comes nearest: the one with the fewest bits. Of equals the
+// later, since that takes more types.
 uint32_t reasons_of(const kvspan_attention_shape_t& shape) {
   uint32_t best = UINT32_MAX;
   for (const kvspan_attention_rule_t& rule : kRules) {
@@ -114,7 +115,9 @@ uint32_t nearest_size(uint32_t size, uint32_t multiple) {
 
 void fill_nearest(const kvspan_attention_shape_t& shape, kvspan_attention_caps_t& caps) {
   const bool latent = (shape.options & KVSPAN_OPTION_V_IN_K) != 0;
-  const auto known = [](kvspan_type_t type) { return holds(kAllTypes, type) ? type : KVSPAN_TYPE_F16; };
+  const auto known = [](kvspan_type_t type) {
+    return holds(kAllTypes, type) ? type : KVSPAN_TYPE_F16;
+  };
   const kvspan_type_t k_type = known(shape.k_type);
   const kvspan_type_t v_type = latent ? k_type : known(shape.v_type);
   const bool floats = holds(kFloatTypes, k_type) && holds(kFloatTypes, v_type);
@@ -205,14 +208,13 @@ bool answer(const kvspan_attention_shape_t& shape, kvspan_attention_caps_t& caps
   caps.state_u_bytes = u.value();
   caps.state_ml_bytes = ml.value();
   caps.run_workspace_bytes = workspace.value();
-  caps.read_bytes =
-      Amount(kvspan_ref_row_bytes(shape.k_type, shape.head_size_k))
-          .plus((shape.options & KVSPAN_OPTION_V_IN_K) != 0
-                    ? 0
-                    : kvspan_ref_row_bytes(shape.v_type, shape.head_size_v))
-          .times(shape.kv_heads)
-          .times(shape.tokens_max)
-          .saturated();
+  caps.read_bytes = Amount(kvspan_ref_row_bytes(shape.k_type, shape.head_size_k))
+                        .plus((shape.options & KVSPAN_OPTION_V_IN_K) != 0
+                                  ? 0
+                                  : kvspan_ref_row_bytes(shape.v_type, shape.head_size_v))
+                        .times(shape.kv_heads)
+                        .times(shape.tokens_max)
+                        .saturated();
   caps.flops = Amount(2 * (uint64_t{shape.head_size_k} + shape.head_size_v))
                    .times(shape.rows_max)
                    .times(shape.q_heads)

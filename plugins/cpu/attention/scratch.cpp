@@ -3,7 +3,6 @@
 #include "attention/kernel.hpp"
 #include "host.hpp"
 
-
 namespace kvspan::cpu {
 
 namespace {

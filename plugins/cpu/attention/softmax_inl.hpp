@@ -37,11 +37,14 @@ HWY_INLINE Vector exp_of_negative(Vector x) {
   Vector r = hn::MulAdd(whole, hn::Set(floats, -0.693145751953125f), x);
   r = hn::MulAdd(whole, hn::Set(floats, -1.428606765330187045e-6f), r);
   const Vector square = hn::Mul(r, r);
-  const Vector p01 = hn::MulAdd(hn::Set(floats, 0.166666671633720397949219f), r, hn::Set(floats, 0.5f));
-  const Vector p23 = hn::MulAdd(
-      hn::Set(floats, 0.00833336077630519866943359f), r, hn::Set(floats, 0.0416664853692054748535156f));
-  const Vector p45 = hn::MulAdd(
-      hn::Set(floats, 0.000198527617612853646278381f), r, hn::Set(floats, 0.00139304355252534151077271f));
+  const Vector p01 =
+      hn::MulAdd(hn::Set(floats, 0.166666671633720397949219f), r, hn::Set(floats, 0.5f));
+  const Vector p23 = hn::MulAdd(hn::Set(floats, 0.00833336077630519866943359f),
+                                r,
+                                hn::Set(floats, 0.0416664853692054748535156f));
+  const Vector p45 = hn::MulAdd(hn::Set(floats, 0.000198527617612853646278381f),
+                                r,
+                                hn::Set(floats, 0.00139304355252534151077271f));
   Vector y = hn::MulAdd(hn::MulAdd(p45, square, p23), square, p01);
   y = hn::Add(hn::MulAdd(y, square, r), hn::Set(floats, 1.0f));
   const auto exponent = hn::ShiftLeft<23>(hn::Add(q, hn::Set(words, 127)));
@@ -56,9 +59,9 @@ HWY_INLINE float exp_of_negative(float x) {
 // What turns dots of one row and head into scores.
 struct Scoring {
   float scale;
-  float soft_cap;         // 0 = none
-  float slope;            // used with distances
-  const float* distances; // [token] token - position, or nullptr without ALiBi
+  float soft_cap;          // 0 = none
+  float slope;             // used with distances
+  const float* distances;  // [token] token - position, or nullptr without ALiBi
 };
 
 HWY_INLINE Vector scored(const Scoring& scoring, const float* dots, size_t at) {

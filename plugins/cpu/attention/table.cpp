@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attention table: each slot checks, copies its arguments into a packet and hands it to the queue.
-// Read next: rules.cpp (what is offered), args.cpp (copying), work.cpp (doing).
+// The attention table: each slot checks, copies its arguments into a packet and hands it to the
+// queue. Read next: rules.cpp (what is offered), args.cpp (copying), work.cpp (doing).
 #include "kvspan/attention.h"
-
 #include "kvspan/sdk/error.hpp"
 #include "kvspan/sdk/fill.hpp"
 #include "kvspan/sdk/guard.hpp"
@@ -96,12 +95,8 @@ kvspan_result_t check_limits(const Call& call, const AttentionCounts& counts) {
       {&Limits::rows, counts.rows, "rows over all entries"},
   };
   for (const Counted& counted : all) {
-    const kvspan_result_t bad = check_prepared(call.queue.device(),
-                                               counted.limit,
-                                               counted.required,
-                                               counted.what,
-                                               call.error,
-                                               call.where);
+    const kvspan_result_t bad = check_prepared(
+        call.queue.device(), counted.limit, counted.required, counted.what, call.error, call.where);
     if (bad != KVSPAN_OK) {
       return bad;
     }

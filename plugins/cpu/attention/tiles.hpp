@@ -28,8 +28,8 @@ struct Tokens {
 // Tiles of an entry: of all KV heads.
 uint64_t head_tiles(const Context& context, const EntryView& entry);
 
-// Tile `index` of head_tiles(). Neighbours share a KV head, so they share its pages in cache. The last
-// tiles may have no pair.
+// Tile `index` of head_tiles(). Neighbours share a KV head, so they share its pages in cache. The
+// last tiles may have no pair.
 PairTile tile_at(const Context& context, const EntryView& entry, uint64_t index);
 
 // From the first to behind the last token that rows [first, end) or a tile's rows see.

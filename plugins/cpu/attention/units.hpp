@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Units of work and what each does. A unit writes only its own pairs, so units run in any order on any
-// thread with the same bits. `context` is a Context. Read next: units.cpp.
+// Units of work and what each does. A unit writes only its own pairs, so units run in any order on
+// any thread with the same bits. `context` is a Context. Read next: units.cpp.
 #pragma once
 
 #include "attention/kernel.hpp"
@@ -19,8 +19,8 @@ void finish_unit(void* context, uint64_t index, Scratch& scratch);
 // run: (entry, KV head, tile), all splits in ascending order, folded as they end.
 void run_unit(void* context, uint64_t index, Scratch& scratch);
 
-// run, where that gives too few units for the threads: (entry, KV head, tile, split) into the workspace,
-// then (entry, chunk of pairs). The same kernel and the same fold, so the same bits.
+// run, where that gives too few units for the threads: (entry, KV head, tile, split) into the
+// workspace, then (entry, chunk of pairs). The same kernel and the same fold, so the same bits.
 void split_unit(void* context, uint64_t index, Scratch& scratch);
 void fold_splits_unit(void* context, uint64_t index, Scratch& scratch);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attention kernel of every instruction set that this machine has, called directly: loaders against
-// the C reference bit for bit, states against the scalar reference, and that neither cuts nor
-// neighbours nor the masked path move a bit. Whole submits: attention_test.cpp.
+// The attention kernel of every instruction set that this machine has, called directly: loaders
+// against the C reference bit for bit, states against the scalar reference, and that neither cuts
+// nor neighbours nor the masked path move a bit. Whole submits: attention_test.cpp.
 #include "attention/kernel.hpp"
 
 #include "kvspan/sdk/reference/advance.h"
@@ -203,6 +203,7 @@ class Memory {
 
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
+
   ~Memory() { operator delete[](block_, std::align_val_t{64}); }
 
   Scratch scratch{};
@@ -358,8 +359,8 @@ TEST(Kernel, DoesNotShowCutsOnTheGranule) {
   });
 }
 
-// A pair alone, a pair in a tile, a pair beside one that sees less (so that its block leaves the fast
-// product): always the same bits.
+// A pair alone, a pair in a tile, a pair beside one that sees less (so that its block leaves the
+// fast product): always the same bits.
 TEST(Kernel, GivesAPairTheSameBitsWhateverRidesAlong) {
   for_each_kernel(25, [](const Kernels& kernels, uint64_t seed) {
     Random random(seed);

@@ -4,9 +4,8 @@
 
 #include <kvspan/kvspan.h>
 
-kvspan_result_t KVSPAN_CALL kvspan_plugin_open_0(const kvspan_open_info_t* info,
-                                                 kvspan_plugin_t* plugin,
-                                                 kvspan_error_t* error) {
+kvspan_result_t KVSPAN_CALL kvspan_plugin_open_0(const kvspan_open_info_t *info, kvspan_plugin_t *plugin,
+                                                 kvspan_error_t *error) {
   (void)info;
   (void)plugin;
   (void)error;
@@ -16,6 +15,4 @@ kvspan_result_t KVSPAN_CALL kvspan_plugin_open_0(const kvspan_open_info_t* info,
 // Not exported: the version script keeps everything but the entry inside.
 __attribute__((visibility("default"))) int kvspan_consumer_secret(void);
 
-int kvspan_consumer_secret(void) {
-  return 1;
-}
+int kvspan_consumer_secret(void) { return 1; }
