@@ -42,7 +42,7 @@ class Runs {
   }
 
  private:
-  /// The run that holds `token`, or an empty one.
+  /// The rest of the run from the span that may hold `token` on.
   void find(std::uint64_t token) noexcept {
     std::uint32_t low = 0;
     std::uint32_t high = entry_->span_count;  // the last span that begins at or before token
@@ -58,11 +58,7 @@ class Runs {
       run_ = {0, 0};
       return;
     }
-    std::uint32_t first = low - 1;
-    run_ = of_span(first);
-    while (first > 0 && of_span(first - 1).end == run_.begin) {
-      run_.begin = of_span(--first).begin;
-    }
+    run_ = of_span(low - 1);
     while (low < entry_->span_count && of_span(low).begin == run_.end) {
       run_.end = of_span(low++).end;
     }
