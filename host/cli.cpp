@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parser set-up: one subcommand a file in commands/. Wrong options end with status 2, like wrong input.
+// Parser set-up: one subcommand a file in commands/. Wrong options end with status 2, like wrong
+// input.
 #include "cli.hpp"
+
+#include "kvspan/version.h"
+
+#include "commands/command.hpp"
+#include "exit_code.hpp"
+#include "report.hpp"
+#include "standard_streams.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -9,12 +17,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "commands/command.hpp"
-#include "exit_code.hpp"
-#include "report.hpp"
-#include "standard_streams.hpp"
-#include "kvspan/version.h"
 
 namespace kvspan::host {
 
@@ -50,12 +52,15 @@ int run_command_line(int count, char** arguments) {
       "130 interrupted."};
   app.name("kvspan");
   app.require_subcommand(1);
-  app.set_version_flag("--version", fmt::format("kvspan {}.{}.{}", KVSPAN_ABI_MAJOR,
-                                                KVSPAN_ABI_MINOR, KVSPAN_RELEASE_PATCH));
+  app.set_version_flag(
+      "--version",
+      fmt::format("kvspan {}.{}.{}", KVSPAN_ABI_MAJOR, KVSPAN_ABI_MINOR, KVSPAN_RELEASE_PATCH));
   GlobalOptions global;
-  app.add_option("--plugin-dir", global.plugin_folders,
-                 "Folder that holds kvspan-<name>.so; searched first, may be repeated. Then those of "
-                 "KVSPAN_PLUGIN_PATH, then those beside this program");
+  app.add_option(
+      "--plugin-dir",
+      global.plugin_folders,
+      "Folder that holds kvspan-<name>.so; searched first, may be repeated. Then those of "
+      "KVSPAN_PLUGIN_PATH, then those beside this program");
   const std::vector<std::pair<std::string, RunCommand>> commands = {
       {"list", add_list(app, global)},
       {"inspect", add_inspect(app, global)},

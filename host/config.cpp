@@ -57,10 +57,13 @@ Result<std::string> find_plugin(const std::string& name_or_path,
   if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".so")) {
     std::error_code ignored;
     if (!fs::exists(name_or_path, ignored)) {
-      return tl::unexpected(Error{Errc::not_found,
-                                  "there is no plugin file " + name_or_path +
-                                      "; give the path of a kvspan-<name>.so",
-                                  0, 0, 0, "plugin"});
+      return tl::unexpected(
+          Error{Errc::not_found,
+                "there is no plugin file " + name_or_path + "; give the path of a kvspan-<name>.so",
+                0,
+                0,
+                0,
+                "plugin"});
     }
     return name_or_path;
   }
@@ -78,7 +81,10 @@ Result<std::string> find_plugin(const std::string& name_or_path,
                                   name_or_path + ".so) in " +
                                   (searched.empty() ? "any known folder" : searched) +
                                   "; name one of `kvspan list`, or give its path",
-                              0, 0, 0, "plugin"});
+                              0,
+                              0,
+                              0,
+                              "plugin"});
 }
 
 std::vector<std::string> all_plugins(const std::vector<std::string>& folders) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tool's exit status means. Read next: report.hpp, which prints the sentence that goes with it.
+// What the tool's exit status means. Read next: report.hpp, which prints the sentence that goes
+// with it.
 #pragma once
 
 #include "kvspan/core/error.hpp"
@@ -7,9 +8,9 @@
 namespace kvspan::host {
 
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailed = 1;        // something broke while working: see the sentence
-inline constexpr int kExitWrongInput = 2;    // an option or a file says something that cannot be
-inline constexpr int kExitMissingHere = 3;   // absent, unfitting or too small on this machine
+inline constexpr int kExitFailed = 1;         // something broke while working: see the sentence
+inline constexpr int kExitWrongInput = 2;     // an option or a file says something that cannot be
+inline constexpr int kExitMissingHere = 3;    // absent, unfitting or too small on this machine
 inline constexpr int kExitInterrupted = 130;  // Ctrl-C, as shells expect
 
 [[nodiscard]] int exit_code(const Error& error);

@@ -2,14 +2,14 @@
 // The loop of an engine: begin, forward (which writes and attends layer by layer), commit.
 #include "generation.hpp"
 
+#include "model/matmul.hpp"
+#include "model/sampler.hpp"
+#include "streamed_attention.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
 #include <utility>
-
-#include "model/matmul.hpp"
-#include "model/sampler.hpp"
-#include "streamed_attention.hpp"
 
 namespace kvspan::host {
 
@@ -22,16 +22,16 @@ double seconds_since(Clock::time_point start) {
 }
 
 double resident_share(const Counters& counters) {
-  return counters.attended_pages == 0
-             ? 1.0
-             : static_cast<double>(counters.resident_attended_pages) /
-                   static_cast<double>(counters.attended_pages);
+  return counters.attended_pages == 0 ? 1.0
+                                      : static_cast<double>(counters.resident_attended_pages) /
+                                            static_cast<double>(counters.attended_pages);
 }
 
 // What one run holds.
 class Run {
  public:
-  Run(const GenerationRequest& request, Session session,
+  Run(const GenerationRequest& request,
+      Session session,
       const std::function<void(const Progress&)>& progress,
       const std::function<bool()>& interrupted)
       : request_(request),
@@ -50,8 +50,8 @@ class Run {
       return tl::unexpected(std::move(evaluator).error());
     }
     evaluator_ = std::make_unique<model::Evaluator>(std::move(*evaluator));
-    auto attention = StreamedAttention::create(backend, session_, request_.model->geometry(),
-                                               options.rows_max);
+    auto attention =
+        StreamedAttention::create(backend, session_, request_.model->geometry(), options.rows_max);
     if (!attention) {
       return tl::unexpected(std::move(attention).error());
     }
@@ -106,7 +106,9 @@ class Run {
     return attention_->commit();
   }
 
-  void tell(std::string_view phase, std::uint64_t done, std::uint64_t total,
+  void tell(std::string_view phase,
+            std::uint64_t done,
+            std::uint64_t total,
             Clock::time_point start) const {
     if (progress_) {
       progress_({phase, done, total, seconds_since(start), resident_share(session_.counters())});
@@ -124,8 +126,8 @@ class Run {
     while (position_ < prompt.size() && !stop()) {
       const std::size_t rows = std::min(chunk, prompt.size() - position_);
       const bool last = position_ + rows == prompt.size();
-      auto done = step(prompt.subspan(position_, rows), Phase::prefill,
-                       last ? Logits::last : Logits::none);
+      auto done =
+          step(prompt.subspan(position_, rows), Phase::prefill, last ? Logits::last : Logits::none);
       if (!done) {
         return done;
       }
@@ -169,7 +171,8 @@ class Run {
 
 }  // namespace
 
-Result<GenerationResult> generate(const Backend& backend, model::ThreadTeam& team,
+Result<GenerationResult> generate(const Backend& backend,
+                                  model::ThreadTeam& team,
                                   const GenerationRequest& request,
                                   const std::function<void(const Progress&)>& progress,
                                   const std::function<bool()>& interrupted) {

@@ -3,37 +3,38 @@
 // Not here: options and printing (commands/generate.cpp).
 #pragma once
 
+#include "kvspan/core/session/session.hpp"
+
+#include "model/thread_team.hpp"
+#include "model/transformer.hpp"
+
 #include <cstdint>
 #include <functional>
 #include <string_view>
 #include <vector>
 
-#include "kvspan/core/session/session.hpp"
-#include "model/thread_team.hpp"
-#include "model/transformer.hpp"
-
 namespace kvspan::host {
 
 struct GenerationRequest {
-  const model::Model* model = nullptr;      // outlives the run
-  std::vector<std::uint32_t> prompt;        // ids
-  std::uint32_t tokens = 0;                 // to generate
-  std::vector<std::uint32_t> stop_ids;      // end of text
+  const model::Model* model = nullptr;  // outlives the run
+  std::vector<std::uint32_t> prompt;    // ids
+  std::uint32_t tokens = 0;             // to generate
+  std::vector<std::uint32_t> stop_ids;  // end of text
   SessionOptions session;
 };
 
 // Told after every chunk and token.
 struct Progress {
   std::string_view phase;
-  std::uint64_t done = 0;   // tokens of this phase
+  std::uint64_t done = 0;  // tokens of this phase
   std::uint64_t total = 0;
-  double seconds = 0.0;     // since this phase began
+  double seconds = 0.0;         // since this phase began
   double resident_share = 0.0;  // of attended pages, so far
 };
 
 struct GenerationResult {
-  std::vector<std::uint32_t> ids;     // generated
-  std::vector<float> logits;          // [generated id, vocabulary] that each was chosen from
+  std::vector<std::uint32_t> ids;  // generated
+  std::vector<float> logits;       // [generated id, vocabulary] that each was chosen from
   double prefill_seconds = 0.0;
   double decode_seconds = 0.0;
   std::uint64_t decode_steps = 0;
@@ -44,11 +45,13 @@ struct GenerationResult {
   bool interrupted = false;
 };
 
-// Opens a session, runs it, closes it. `progress` may be empty; `interrupted` is asked between steps and stops the
-// run at the last commit. Errors: the session's and the evaluator's.
-[[nodiscard]] Result<GenerationResult> generate(const Backend& backend, model::ThreadTeam& team,
-                                                const GenerationRequest& request,
-                                                const std::function<void(const Progress&)>& progress,
-                                                const std::function<bool()>& interrupted);
+// Opens a session, runs it, closes it. `progress` may be empty; `interrupted` is asked between
+// steps and stops the run at the last commit. Errors: the session's and the evaluator's.
+[[nodiscard]] Result<GenerationResult> generate(
+    const Backend& backend,
+    model::ThreadTeam& team,
+    const GenerationRequest& request,
+    const std::function<void(const Progress&)>& progress,
+    const std::function<bool()>& interrupted);
 
 }  // namespace kvspan::host

@@ -2,15 +2,15 @@
 // Summaries: figures that were counted, and advice that follows from them.
 #include "generation_report.hpp"
 
+#include "amount.hpp"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <numeric>
-
-#include "amount.hpp"
 
 namespace kvspan::host {
 
@@ -24,7 +24,9 @@ std::uint64_t total_pages(const Plan& plan) {
   return static_cast<std::uint64_t>(plan.pages_a_sequence) * plan.pages.size();
 }
 
-double per(double amount, double count) { return count > 0.0 ? amount / count : 0.0; }
+double per(double amount, double count) {
+  return count > 0.0 ? amount / count : 0.0;
+}
 
 std::uint64_t streamed_bytes_a_token(const GenerationResult& run) {
   return run.decode_steps == 0 ? 0 : run.decode_streamed_bytes / run.decode_steps;
@@ -35,14 +37,19 @@ std::string advice(const Plan& plan) {
   if (plan.mode == PlanMode::resident) {
     return "";
   }
-  const std::uint64_t row_bytes =
-      std::accumulate(plan.pages.begin(), plan.pages.end(), std::uint64_t{0},
-                      [](std::uint64_t sum, const PageLayout& page) { return sum + page.page_bytes; });
-  const std::uint64_t missing = total_pages(plan) - std::min(total_pages(plan), resident_pages(plan));
+  const std::uint64_t row_bytes = std::accumulate(
+      plan.pages.begin(),
+      plan.pages.end(),
+      std::uint64_t{0},
+      [](std::uint64_t sum, const PageLayout& page) { return sum + page.page_bytes; });
+  const std::uint64_t missing =
+      total_pages(plan) - std::min(total_pages(plan), resident_pages(plan));
   return fmt::format(
-      "to stream less: {} more of --arena keep one more page of every layer resident, about {} keep "
+      "to stream less: {} more of --arena keep one more page of every layer resident, about {} "
+      "keep "
       "everything; q8_0 or q4_0 K and V need less",
-      bytes_text(row_bytes), bytes_text(missing * plan.slot_bytes));
+      bytes_text(row_bytes),
+      bytes_text(missing * plan.slot_bytes));
 }
 
 std::string verification_text(const Verification& verified) {
@@ -50,9 +57,11 @@ std::string verification_text(const Verification& verified) {
     return "interrupted";
   }
   if (verified.equal) {
-    return fmt::format("equal: {} ids and their logits are the resident run's, bit for bit (both in "
-                       "chunks of {} rows)",
-                       verified.compared_tokens, verified.chunk_rows);
+    return fmt::format(
+        "equal: {} ids and their logits are the resident run's, bit for bit (both in "
+        "chunks of {} rows)",
+        verified.compared_tokens,
+        verified.chunk_rows);
   }
   return fmt::format("DIFFERENT from the resident run at generated token {}",
                      verified.first_difference);
@@ -80,12 +89,14 @@ Verification compare(const GenerationResult& streamed, const GenerationResult& r
   std::size_t at = 0;
   while (at < count && streamed.ids[at] == resident.ids[at] &&
          std::memcmp(streamed.logits.data() + at * vocabulary,
-                     resident.logits.data() + at * vocabulary, vocabulary * sizeof(float)) == 0) {
+                     resident.logits.data() + at * vocabulary,
+                     vocabulary * sizeof(float)) == 0) {
     ++at;
   }
   result.compared_tokens = count;
   result.first_difference = at;
-  result.equal = !resident.interrupted && count != 0 && at == count && streamed.ids.size() == resident.ids.size() &&
+  result.equal = !resident.interrupted && count != 0 && at == count &&
+                 streamed.ids.size() == resident.ids.size() &&
                  streamed.plan.prefill_rows == resident.plan.prefill_rows;
   return result;
 }
@@ -99,20 +110,31 @@ std::string generation_summary(const GenerationReport& report) {
   };
   out += run.interrupted ? "\ninterrupted at a commit\n" : "\n";
   line("ids", fmt::format("{}", fmt::join(run.ids, " ")));
-  line("mode", fmt::format("{}, prefill in chunks of {} rows, plugin {}", name(plan.mode),
-                           plan.prefill_rows, report.plugin));
-  line("rate", fmt::format("prefill {:.1f} s; decode {:.1f} tok/s", run.prefill_seconds,
-                           per(static_cast<double>(run.decode_steps), run.decode_seconds)));
-  line("pages", fmt::format("{} of {} resident; ring {} slots, tails {} slots of {} bytes",
-                            resident_pages(plan), total_pages(plan), plan.ring_slots,
-                            plan.tail_slots, plan.slot_bytes));
+  line("mode",
+       fmt::format("{}, prefill in chunks of {} rows, plugin {}",
+                   name(plan.mode),
+                   plan.prefill_rows,
+                   report.plugin));
+  line("rate",
+       fmt::format("prefill {:.1f} s; decode {:.1f} tok/s",
+                   run.prefill_seconds,
+                   per(static_cast<double>(run.decode_steps), run.decode_seconds)));
+  line("pages",
+       fmt::format("{} of {} resident; ring {} slots, tails {} slots of {} bytes",
+                   resident_pages(plan),
+                   total_pages(plan),
+                   plan.ring_slots,
+                   plan.tail_slots,
+                   plan.slot_bytes));
   line("streamed",
        fmt::format("{} a generated token ({} bytes); {} in all, {} of it tails again",
-                   bytes_text(streamed_bytes_a_token(run)), streamed_bytes_a_token(run),
+                   bytes_text(streamed_bytes_a_token(run)),
+                   streamed_bytes_a_token(run),
                    bytes_text(run.counters.streamed_bytes + run.counters.refetched_tail_bytes),
                    bytes_text(run.counters.refetched_tail_bytes)));
   line("device",
-       fmt::format("high-water {} bytes{}; host history {}", run.counters.device_bytes_high_water,
+       fmt::format("high-water {} bytes{}; host history {}",
+                   run.counters.device_bytes_high_water,
                    report.arena_bytes == kWholeHistoryArena
                        ? std::string()
                        : fmt::format(" of an arena of {} bytes", report.arena_bytes),

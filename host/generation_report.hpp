@@ -2,24 +2,26 @@
 // What `generate` says at the end: text, summary, verification, JSON. Read next: generation.hpp.
 #pragma once
 
+#include "generation.hpp"
+
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
-#include "generation.hpp"
-
 namespace kvspan::host {
 
-// An arena that no history fills: everything resident; the session allocates what the plan says, not this much.
+// An arena that no history fills: everything resident; the session allocates what the plan says,
+// not this much.
 inline constexpr std::uint64_t kWholeHistoryArena = 1ULL << 62;
 
 // The streamed run against the resident one.
 struct Verification {
   bool equal = false;
   bool interrupted = false;
-  std::uint64_t first_difference = 0;  // index of the first generated token that differs in id or logits
+  std::uint64_t first_difference =
+      0;  // index of the first generated token that differs in id or logits
   std::uint64_t compared_tokens = 0;
   std::uint32_t chunk_rows = 0;  // of both runs
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flag is the one variable of the tool that outlives a function: a signal handler can reach nothing else.
+// The flag is the one variable of the tool that outlives a function: a signal handler can reach
+// nothing else.
 #include "interrupt.hpp"
 
 #include <csignal>
@@ -11,7 +12,9 @@ namespace {
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): see the head comment
 volatile std::sig_atomic_t interrupted = 0;
 
-extern "C" void note_interrupt(int) { interrupted = 1; }
+extern "C" void note_interrupt(int) {
+  interrupted = 1;
+}
 
 }  // namespace
 
@@ -22,7 +25,9 @@ struct Interrupt::Handlers {
 
 Interrupt::Interrupt() : before_(new Handlers{}) {
   interrupted = 0;
+
   struct sigaction action {};
+
   action.sa_handler = note_interrupt;
   // The second one ends the process at once: a step of a large model may take long. Reading the
   // prompt goes on.
@@ -38,6 +43,8 @@ Interrupt::~Interrupt() {
   delete before_;
 }
 
-bool Interrupt::requested() { return interrupted != 0; }
+bool Interrupt::requested() {
+  return interrupted != 0;
+}
 
 }  // namespace kvspan::host

@@ -4,8 +4,8 @@
 
 namespace kvspan::host {
 
-// While one lives, the first SIGINT and the first SIGTERM only set a flag, a second one does what it
-// did before; the handlers before come back when it ends.
+// While one lives, the first SIGINT and the first SIGTERM only set a flag, a second one does what
+// it did before; the handlers before come back when it ends.
 class Interrupt {
  public:
   Interrupt();

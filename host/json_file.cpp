@@ -2,18 +2,18 @@
 // JsonFile: a temporary file in the target's folder, renamed when it is complete.
 #include "json_file.hpp"
 
+#include "standard_streams.hpp"
+
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
-
-#include "standard_streams.hpp"
 
 namespace kvspan::host {
 
@@ -24,15 +24,16 @@ namespace {
 constexpr int kTemporaryNamesMax = 100;  // tried before giving up: left-overs of killed processes
 
 Error refusal(const std::string& path, int reason) {
-  return Error{Errc::io,
-               fmt::format("cannot write {}: {}; give a file in a folder that exists, can be written "
-                           "and has room",
-                           path,
-                           std::strerror(reason)),
-               0,
-               0,
-               0,
-               "output"};
+  return Error{
+      Errc::io,
+      fmt::format("cannot write {}: {}; give a file in a folder that exists, can be written "
+                  "and has room",
+                  path,
+                  std::strerror(reason)),
+      0,
+      0,
+      0,
+      "output"};
 }
 
 }  // namespace
@@ -77,8 +78,7 @@ int JsonFile::open_beside(const std::string& target) {
   for (int number = 0; number < kTemporaryNamesMax; ++number) {
     const std::string name = fmt::format(".kvspan-{}-{}.json", ::getpid(), number);
     const std::string temporary = (folder / name).string();
-    const int descriptor =
-        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor < 0 && errno == EEXIST) {
       continue;
     }

@@ -3,16 +3,17 @@
 // Not here: what is in it (generation_report.hpp and the commands).
 #pragma once
 
-#include <cstdio>
-#include <nlohmann/json_fwd.hpp>
-#include <string>
-
 #include "kvspan/core/error.hpp"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdio>
+#include <string>
 
 namespace kvspan::host {
 
-// Opened before work starts, so that an unwritable file costs nothing: "-" is stdout. Ends without a
-// trace when nothing was written. What is no regular file (a pipe, a device) is written directly.
+// Opened before work starts, so that an unwritable file costs nothing: "-" is stdout. Ends without
+// a trace when nothing was written. What is no regular file (a pipe, a device) is written directly.
 class JsonFile {
  public:
   // Errors: io, naming the file and the system's reason.

@@ -2,11 +2,11 @@
 // Opening: load, count, describe, open, hand the tables to core.
 #include "opened_plugin.hpp"
 
+#include "standard_streams.hpp"
+
 #include <fmt/format.h>
 
 #include <utility>
-
-#include "standard_streams.hpp"
 
 namespace kvspan::host {
 
@@ -91,10 +91,18 @@ Result<OpenedPlugin> OpenedPlugin::open(const PluginRequest& request) {
   if (request.device >= *count) {
     return tl::unexpected(Error{
         Errc::not_found,
-        fmt::format("{} has {} device(s){}{}; device {} does not exist, `kvspan list` shows those that "
-                    "do",
-                    request.file, *count, why.empty() ? "" : ": ", why, request.device),
-        0, 0, 0, "device"});
+        fmt::format(
+            "{} has {} device(s){}{}; device {} does not exist, `kvspan list` shows those that "
+            "do",
+            request.file,
+            *count,
+            why.empty() ? "" : ": ",
+            why,
+            request.device),
+        0,
+        0,
+        0,
+        "device"});
   }
   const auto info = describe_device(opened.plugin_, request.device);
   if (!info) {

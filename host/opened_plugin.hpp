@@ -2,15 +2,15 @@
 // A plugin with one device open, as core wants it. Owns both and closes them in order.
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <string>
-
 #include "kvspan/core/backend/backend.hpp"
 #include "kvspan/core/error.hpp"
 #include "kvspan/sdk/handle.hpp"
 #include "kvspan/sdk/loader.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
 
 namespace kvspan::host {
 
@@ -23,11 +23,12 @@ struct PluginRequest {
 // Everything that uses the backend is gone before this is.
 class OpenedPlugin {
  public:
-  // Errors: not_found, version, bad_file (what the file is not), unsupported (no such device): the sentence begins
-  // with the file.
+  // Errors: not_found, version, bad_file (what the file is not), unsupported (no such device): the
+  // sentence begins with the file.
   [[nodiscard]] static Result<OpenedPlugin> open(const PluginRequest& request);
 
   [[nodiscard]] const Backend& backend() const { return *backend_; }
+
   [[nodiscard]] const sdk::Plugin& plugin() const { return plugin_; }
 
  private:

@@ -2,12 +2,14 @@
 // Everything that is printed for people goes to stderr, so that stdout is text or JSON only.
 #include "report.hpp"
 
-#include <fmt/format.h>
-#include <unistd.h>
+#include "kvspan/error.h"
 
 #include "exit_code.hpp"
-#include "kvspan/error.h"
 #include "standard_streams.hpp"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
 
 namespace kvspan::host {
 
@@ -61,7 +63,10 @@ void ProgressLine::show(const Progress& progress) {
       progress.seconds > 0.0 ? static_cast<double>(progress.done) / progress.seconds : 0.0;
   const std::string line =
       fmt::format("{:<8}{:>9} / {} tokens  {:>9.1f} tok/s  {:>5.1f} % of pages read resident",
-                  progress.phase, progress.done, progress.total, rate,
+                  progress.phase,
+                  progress.done,
+                  progress.total,
+                  rate,
                   100.0 * progress.resident_share);
   if (terminal_) {
     tell(fmt::format("{}\r\x1b[K{}", fresh && open_ ? "\n" : "", line));

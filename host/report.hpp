@@ -2,11 +2,12 @@
 // How the tool speaks to people: errors and progress. Not here: JSON (json_file.hpp).
 #pragma once
 
-#include <cstdint>
-#include <string>
+#include "kvspan/core/error.hpp"
 
 #include "generation.hpp"
-#include "kvspan/core/error.hpp"
+
+#include <cstdint>
+#include <string>
 
 namespace kvspan::host {
 
@@ -17,7 +18,8 @@ void print_error(const Error& error);
 // The exit status of a command that returned this: its error, if any, is printed.
 [[nodiscard]] int status_of(const Result<void>& done);
 
-// A live line on stderr: phase, rate, resident share. Redrawn on a terminal, one line per tenth elsewhere.
+// A live line on stderr: phase, rate, resident share. Redrawn on a terminal, one line per tenth
+// elsewhere.
 class ProgressLine {
  public:
   ProgressLine();

@@ -14,8 +14,7 @@ Result<StreamedAttention::Buffer> StreamedAttention::make_buffer(const Backend& 
   Buffer buffer;
   buffer.head_floats = head_size;
   buffer.row_floats = static_cast<std::uint64_t>(heads) * head_size;
-  auto memory =
-      backend.allocate(KVSPAN_MEMORY_HOST, rows * buffer.row_floats * sizeof(float));
+  auto memory = backend.allocate(KVSPAN_MEMORY_HOST, rows * buffer.row_floats * sizeof(float));
   if (!memory) {
     return tl::unexpected(std::move(memory).error());
   }
@@ -38,7 +37,9 @@ kvspan_rows_t StreamedAttention::rows_of(const Buffer& buffer) {
 }
 
 Result<std::unique_ptr<StreamedAttention>> StreamedAttention::create(
-    const Backend& backend, Session& session, const model::ModelGeometry& geometry,
+    const Backend& backend,
+    Session& session,
+    const model::ModelGeometry& geometry,
     std::uint32_t rows_max) {
   std::unique_ptr<StreamedAttention> made(new StreamedAttention(session, geometry));
   const auto sequence = session.add_sequence();
@@ -46,8 +47,8 @@ Result<std::unique_ptr<StreamedAttention>> StreamedAttention::create(
     return tl::unexpected(sequence.error());
   }
   made->sequence_ = *sequence;
-  const auto fill = [&](Buffer& into, std::uint32_t heads,
-                        std::uint32_t head_size) -> Result<void> {
+  const auto fill =
+      [&](Buffer& into, std::uint32_t heads, std::uint32_t head_size) -> Result<void> {
     auto buffer = make_buffer(backend, rows_max, heads, head_size);
     if (!buffer) {
       return tl::unexpected(std::move(buffer).error());
@@ -102,6 +103,8 @@ Result<void> StreamedAttention::attend(std::uint32_t layer, const model::Attenti
   return {};
 }
 
-Result<void> StreamedAttention::commit() { return session_.commit({&step_rows_, 1}); }
+Result<void> StreamedAttention::commit() {
+  return session_.commit({&step_rows_, 1});
+}
 
 }  // namespace kvspan::host

@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transformer's attention through a kvspan session: rows go into buffers that the device can reach, the session
-// encodes, publishes, streams and attends, outputs come back. One sequence.
-// Not here: the session itself (core), the transformer (model/).
+// The transformer's attention through a kvspan session: rows go into buffers that the device can
+// reach, the session encodes, publishes, streams and attends, outputs come back. One sequence. Not
+// here: the session itself (core), the transformer (model/).
 #pragma once
+
+#include "kvspan/core/session/session.hpp"
+
+#include "model/kv_attention.hpp"
+#include "model/model_config.hpp"
 
 #include <cstdint>
 #include <memory>
 
-#include "kvspan/core/session/session.hpp"
-#include "model/kv_attention.hpp"
-#include "model/model_config.hpp"
-
 namespace kvspan::host {
 
-// Owns the buffers, borrows backend and session. One step of the session is open between begin() and commit().
+// Owns the buffers, borrows backend and session. One step of the session is open between begin()
+// and commit().
 class StreamedAttention final : public model::KvAttention {
  public:
   // Buffers for `rows_max` rows in the backend's host memory. Errors: host_memory.
   [[nodiscard]] static Result<std::unique_ptr<StreamedAttention>> create(
-      const Backend& backend, Session& session, const model::ModelGeometry& geometry,
+      const Backend& backend,
+      Session& session,
+      const model::ModelGeometry& geometry,
       std::uint32_t rows_max);
 
   // Starts the session's step of `rows` rows. Errors: Session::begin_step's.
@@ -42,8 +46,10 @@ class StreamedAttention final : public model::KvAttention {
   StreamedAttention(Session& session, const model::ModelGeometry& geometry)
       : session_(session), geometry_(geometry) {}
 
-  [[nodiscard]] static Result<Buffer> make_buffer(const Backend& backend, std::uint32_t rows,
-                                                  std::uint32_t heads, std::uint32_t head_size);
+  [[nodiscard]] static Result<Buffer> make_buffer(const Backend& backend,
+                                                  std::uint32_t rows,
+                                                  std::uint32_t heads,
+                                                  std::uint32_t head_size);
   [[nodiscard]] static kvspan_rows_t rows_of(const Buffer& buffer);
 
   Session& session_;

@@ -2,9 +2,9 @@
 // Backend: calls of the mandatory tables that are not submits, with failures as values.
 #include "kvspan/core/backend/backend.hpp"
 
-#include <string>
-
 #include "kvspan/core/layout/kv_type.hpp"
+
+#include <string>
 
 namespace kvspan {
 
@@ -16,7 +16,8 @@ kvspan_error_t empty_error() {
 
 DeviceMemory::~DeviceMemory() {
   if (memory_ != nullptr) {
-    // BUSY here would be a bug of an owner that did not drain; the device's close reports what is still alive.
+    // BUSY here would be a bug of an owner that did not drain; the device's close reports what is
+    // still alive.
     (void)table_->release(memory_, nullptr);
   }
 }
@@ -66,14 +67,21 @@ std::string reasons_text(std::uint32_t reasons) {
     std::uint32_t bit;
     const char* text;
   };
-  static constexpr Word kWords[] = {
-      {KVSPAN_WHY_K_TYPE, "K type"},          {KVSPAN_WHY_V_TYPE, "V type"},
-      {KVSPAN_WHY_PAIR, "this pair of types"}, {KVSPAN_WHY_HEAD_SIZE, "head size"},
-      {KVSPAN_WHY_BLOCK, "quant block"},       {KVSPAN_WHY_GROUP, "query heads a KV head"},
-      {KVSPAN_WHY_ROWS, "rows"},               {KVSPAN_WHY_ROW_TYPE, "query or output type"},
-      {KVSPAN_WHY_OPTION, "an option"},        {KVSPAN_WHY_ERROR_CLASS, "error class"},
-      {KVSPAN_WHY_MEMORY_KIND, "memory kind"}, {KVSPAN_WHY_SPANS, "spans"},
-      {KVSPAN_WHY_TOKENS, "tokens"},           {KVSPAN_WHY_ENTRIES, "entries"}};
+
+  static constexpr Word kWords[] = {{KVSPAN_WHY_K_TYPE, "K type"},
+                                    {KVSPAN_WHY_V_TYPE, "V type"},
+                                    {KVSPAN_WHY_PAIR, "this pair of types"},
+                                    {KVSPAN_WHY_HEAD_SIZE, "head size"},
+                                    {KVSPAN_WHY_BLOCK, "quant block"},
+                                    {KVSPAN_WHY_GROUP, "query heads a KV head"},
+                                    {KVSPAN_WHY_ROWS, "rows"},
+                                    {KVSPAN_WHY_ROW_TYPE, "query or output type"},
+                                    {KVSPAN_WHY_OPTION, "an option"},
+                                    {KVSPAN_WHY_ERROR_CLASS, "error class"},
+                                    {KVSPAN_WHY_MEMORY_KIND, "memory kind"},
+                                    {KVSPAN_WHY_SPANS, "spans"},
+                                    {KVSPAN_WHY_TOKENS, "tokens"},
+                                    {KVSPAN_WHY_ENTRIES, "entries"}};
   std::string text;
   for (const Word& word : kWords) {
     if ((reasons & word.bit) != 0) {
@@ -86,12 +94,11 @@ std::string reasons_text(std::uint32_t reasons) {
 
 Error unsupported_shape(const kvspan_attention_shape_t& shape,
                         const kvspan_attention_caps_t& caps) {
-  std::string message = "the backend has no native attention for K " + type_name(shape.k_type) +
-                        " x V " + type_name(shape.v_type) + ", head size " +
-                        std::to_string(shape.head_size_k) + "/" +
-                        std::to_string(shape.head_size_v) + ", " + std::to_string(shape.q_heads) +
-                        " query over " + std::to_string(shape.kv_heads) +
-                        " KV heads (refused: " + reasons_text(caps.reasons) + ")";
+  std::string message =
+      "the backend has no native attention for K " + type_name(shape.k_type) + " x V " +
+      type_name(shape.v_type) + ", head size " + std::to_string(shape.head_size_k) + "/" +
+      std::to_string(shape.head_size_v) + ", " + std::to_string(shape.q_heads) + " query over " +
+      std::to_string(shape.kv_heads) + " KV heads (refused: " + reasons_text(caps.reasons) + ")";
   if (caps.nearest_head_size_k != 0) {
     message += "; K " + type_name(caps.nearest_k_type) + " x V " + type_name(caps.nearest_v_type) +
                " with head size " + std::to_string(caps.nearest_head_size_k) + "/" +
@@ -107,7 +114,10 @@ Result<kvspan_attention_caps_t> Backend::query(const kvspan_attention_shape_t& s
     return tl::unexpected(Error{Errc::unsupported,
                                 "the backend offers no attention table, so it can keep KV but not "
                                 "attend to it; use a backend that does",
-                                0, 0, 0, "attention"});
+                                0,
+                                0,
+                                0,
+                                "attention"});
   }
   kvspan_attention_caps_t caps{};
   caps.struct_size = sizeof caps;

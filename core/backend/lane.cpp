@@ -9,8 +9,8 @@ namespace kvspan {
 
 namespace {
 
-constexpr std::array<std::uint32_t, kLaneCount> kRoles = {KVSPAN_ROLE_COMPUTE, KVSPAN_ROLE_UPLOAD,
-                                                          KVSPAN_ROLE_DOWNLOAD};
+constexpr std::array<std::uint32_t, kLaneCount> kRoles = {
+    KVSPAN_ROLE_COMPUTE, KVSPAN_ROLE_UPLOAD, KVSPAN_ROLE_DOWNLOAD};
 constexpr std::array<const char*, kLaneCount> kNames = {"compute", "upload", "download"};
 
 std::string doing(const char* what, std::size_t lane) {
@@ -41,8 +41,8 @@ struct Lanes::State {
     }
   }
 
-  // An empty copy behind everything else of the queue, on a fence of its own: the lane's fence may have failed,
-  // and then it says nothing about the work behind the failure.
+  // An empty copy behind everything else of the queue, on a fence of its own: the lane's fence may
+  // have failed, and then it says nothing about the work behind the failure.
   Result<void> drain(std::size_t lane) {
     const BackendTables& tables = backend.tables();
     kvspan_error_t error = empty_error();
@@ -59,8 +59,8 @@ struct Lanes::State {
     result = tables.copy->copy(queues[lane], nullptr, 0, &submit, &error);
     while (result == KVSPAN_E_QUEUE_FULL) {
       const kvspan_point_t newest{fences[lane], last[lane]};
-      (void)tables.fence->wait(backend.device(), &newest, 1, KVSPAN_WAIT_ALL, kFullQueuePollNs,
-                               nullptr);
+      (void)tables.fence->wait(
+          backend.device(), &newest, 1, KVSPAN_WAIT_ALL, kFullQueuePollNs, nullptr);
       result = tables.copy->copy(queues[lane], nullptr, 0, &submit, &error);
     }
     if (result == KVSPAN_OK) {
@@ -73,7 +73,8 @@ struct Lanes::State {
     return {};
   }
 
-  // Bounds one look at a full queue whose fence failed already: then no value of it tells when room appears.
+  // Bounds one look at a full queue whose fence failed already: then no value of it tells when room
+  // appears.
   static constexpr std::uint64_t kFullQueuePollNs = 1'000'000;
 
   Backend backend;
@@ -182,8 +183,8 @@ kvspan_point_t Lanes::point(LaneId lane, std::uint64_t value) const {
 std::uint64_t Lanes::reached(LaneId lane) const {
   std::uint64_t value = 0;
   // A failed fence still tells the last value it reached: that is what is asked here.
-  (void)state_->backend.tables().fence->query(state_->fences[static_cast<std::size_t>(lane)],
-                                              &value, nullptr);
+  (void)state_->backend.tables().fence->query(
+      state_->fences[static_cast<std::size_t>(lane)], &value, nullptr);
   return value;
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// HostPages: chunks on huge-page boundaries, imported where the backend can, else taken from the backend.
+// HostPages: chunks on huge-page boundaries, imported where the backend can, else taken from the
+// backend.
 #include "kvspan/core/history/host_pages.hpp"
-
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
 #include <new>
 #include <string>
+#include <sys/mman.h>
 #include <utility>
 
 namespace kvspan {
@@ -17,7 +17,8 @@ namespace {
 // The largest import that every backend accepts.
 constexpr std::uint64_t kChunkBytesMax = 64ULL << 20;
 
-// A chunk of this many page blocks is one growth step: small enough that a short conversation pins little.
+// A chunk of this many page blocks is one growth step: small enough that a short conversation pins
+// little.
 constexpr std::uint32_t kChunkBlocksMax = 16;
 
 // x86-64 huge pages; also a multiple of every import alignment that a page-sized device has.
@@ -47,10 +48,14 @@ Result<HostPages> HostPages::create(const Backend& backend, HostPagesOptions opt
               "one page of all layers takes " + std::to_string(pages.block_bytes_) +
                   " bytes, but at least 1 and at most " + std::to_string(kChunkBytesMax) +
                   " bytes can be imported at once; use smaller pages",
-              0, 0, 0, "history"});
+              0,
+              0,
+              0,
+              "history"});
   }
   const std::uint64_t fitting = kChunkBytesMax / pages.block_bytes_;
-  pages.chunk_blocks_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(fitting, kChunkBlocksMax));
+  pages.chunk_blocks_ =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(fitting, kChunkBlocksMax));
   std::uint64_t offset = 0;
   for (const std::uint64_t bytes : pages.options_.page_bytes) {
     pages.layer_offsets_.push_back(offset);
@@ -64,13 +69,14 @@ Result<HostPages> HostPages::create(const Backend& backend, HostPagesOptions opt
 Result<void> HostPages::grow() {
   if (allocated_bytes_ + chunk_bytes_ > options_.limit_bytes) {
     const std::uint64_t required = allocated_bytes_ + chunk_bytes_;
-    return tl::unexpected(Error{Errc::host_memory,
-                                "the history needs " + std::to_string(required) +
-                                    " bytes of host memory but may use " +
-                                    std::to_string(options_.limit_bytes) +
-                                    "; raise the limit or shorten the context",
-                                required, options_.limit_bytes, required - options_.limit_bytes,
-                                "history"});
+    return tl::unexpected(Error{
+        Errc::host_memory,
+        "the history needs " + std::to_string(required) + " bytes of host memory but may use " +
+            std::to_string(options_.limit_bytes) + "; raise the limit or shorten the context",
+        required,
+        options_.limit_bytes,
+        required - options_.limit_bytes,
+        "history"});
   }
   Chunk chunk;
   if (backend_.info().import_alignment == 0) {
@@ -91,7 +97,10 @@ Result<void> HostPages::grow() {
       return tl::unexpected(Error{Errc::host_memory,
                                   "no host memory for " + std::to_string(chunk_bytes_) +
                                       " bytes of history; free some or shorten the context",
-                                  chunk_bytes_, 0, chunk_bytes_, "history"});
+                                  chunk_bytes_,
+                                  0,
+                                  chunk_bytes_,
+                                  "history"});
     }
     chunk.pages = {static_cast<std::byte*>(block), free_huge};
     chunk.address = chunk.pages.get();
@@ -124,12 +133,13 @@ Result<HostBlock> HostPages::acquire() {
   return block;
 }
 
-void HostPages::release(HostBlock block) { free_.push_back(block); }
+void HostPages::release(HostBlock block) {
+  free_.push_back(block);
+}
 
 HostPage HostPages::page(HostBlock block, std::size_t layer) const {
   const Chunk& chunk = chunks_[block.chunk];
-  const std::uint64_t offset =
-      layer_offsets_[layer] + block.index * options_.page_bytes[layer];
+  const std::uint64_t offset = layer_offsets_[layer] + block.index * options_.page_bytes[layer];
   return {chunk.memory.get(), offset, chunk.address + offset};
 }
 

@@ -3,33 +3,39 @@
 // Order of the regions: resident pages, slots (ring, tails), split states, accumulators, workspace.
 #include "kvspan/core/memory/budget.hpp"
 
+#include "kvspan/core/layout/kv_type.hpp"
+
 #include <algorithm>
 #include <numeric>
 
-#include "kvspan/core/layout/kv_type.hpp"
-
 namespace kvspan {
 
-const char* name(Phase phase) { return phase == Phase::prefill ? "prefill" : "decode"; }
+const char* name(Phase phase) {
+  return phase == Phase::prefill ? "prefill" : "decode";
+}
 
-const char* name(PlanMode mode) { return mode == PlanMode::resident ? "resident" : "streaming"; }
+const char* name(PlanMode mode) {
+  return mode == PlanMode::resident ? "resident" : "streaming";
+}
 
 namespace {
 
 // Regions start at multiples of this: the largest memory alignment that a device may ask for.
 constexpr std::uint64_t kRegionAlignment = 256;
 
-// Two groups in flight: one that is read while the other arrives. Fewer slots would stop the link at every wave.
+// Two groups in flight: one that is read while the other arrives. Fewer slots would stop the link
+// at every wave.
 constexpr std::uint32_t kRingSlotsMin = 2;
 
-// More slots than this hide nothing on a link whose copies queue without gaps; what is left is better resident.
+// More slots than this hide nothing on a link whose copies queue without gaps; what is left is
+// better resident.
 constexpr std::uint32_t kRingSlotsMax = 32;
 
 // The ring's share of the slots that a small arena has left after tails and scratch.
 constexpr std::uint32_t kRingShare = 3;
 
-// Scratch (states, accumulators, workspace) and tails may take at most this part of a streaming arena before the
-// chunk is narrowed: the rest holds pages, which is what the arena is for.
+// Scratch (states, accumulators, workspace) and tails may take at most this part of a streaming
+// arena before the chunk is narrowed: the rest holds pages, which is what the arena is for.
 constexpr std::uint64_t kScratchShare = 2;
 
 // A chunk below this many rows is only taken when nothing wider fits.
@@ -60,8 +66,8 @@ struct Basis {
   std::uint32_t pages_a_sequence = 0;
 };
 
-// Rows whose S differs are separate entries with separately aligned states. S grows by a granule every N granules
-// of tokens, so a chunk of `rows` rows meets at most this many values.
+// Rows whose S differs are separate entries with separately aligned states. S grows by a granule
+// every N granules of tokens, so a chunk of `rows` rows meets at most this many values.
 std::uint64_t entries_bound(std::uint32_t rows, const kvspan_attention_caps_t& caps) {
   return (rows - 1) / (static_cast<std::uint64_t>(caps.split_count) * caps.span_granule) + 2;
 }
@@ -81,12 +87,14 @@ Result<Scratch> scratch(const Basis& basis, Phase phase, std::uint32_t rows) {
     const std::uint64_t state = rows * heads * geometry.head_size_v * sizeof(float) +
                                 rows * heads * 2 * sizeof(float) +
                                 2 * alignment * entries_bound(rows, *caps);
-    // Prefill walks its splits one after another; decode keeps them all open, which costs little at so few rows
-    // and lets one wave feed every split.
+    // Prefill walks its splits one after another; decode keeps them all open, which costs little at
+    // so few rows and lets one wave feed every split.
     const std::uint32_t in_flight = phase == Phase::decode ? caps->split_count + 1 : 1;
     total.splits_in_flight = std::max(total.splits_in_flight, in_flight);
-    total.states_bytes = std::max(total.states_bytes, align_up(in_flight * state, kRegionAlignment));
-    total.accumulators_bytes = std::max(total.accumulators_bytes, align_up(state, kRegionAlignment));
+    total.states_bytes =
+        std::max(total.states_bytes, align_up(in_flight * state, kRegionAlignment));
+    total.accumulators_bytes =
+        std::max(total.accumulators_bytes, align_up(state, kRegionAlignment));
     const std::uint64_t workspace = std::max(
         {caps->advance_workspace_bytes, caps->fold_workspace_bytes, caps->finish_workspace_bytes});
     total.workspace_bytes = std::max(total.workspace_bytes, align_up(workspace, kRegionAlignment));
@@ -116,15 +124,16 @@ Result<Candidate> candidate(const Basis& basis, std::uint32_t rows) {
     return tl::unexpected(std::move(decode).error());
   }
   Candidate out{rows, *prefill, *decode, 0, 0};
-  // Prefill tails belong to the running layer only and are free once their host copy is complete; decode tails of
-  // every layer stay, so that a token does not fetch its own page again.
+  // Prefill tails belong to the running layer only and are free once their host copy is complete;
+  // decode tails of every layer stay, so that a token does not fetch its own page again.
   out.prefill_tails = request.sequences * tail_pages(rows, page);
   out.decode_tails = request.sequences * static_cast<std::uint32_t>(basis.pages.size()) *
                      tail_pages(request.decode_rows, page);
   return out;
 }
 
-std::uint64_t resident_sequence_bytes(const Basis& basis, const std::vector<std::uint32_t>& counts) {
+std::uint64_t resident_sequence_bytes(const Basis& basis,
+                                      const std::vector<std::uint32_t>& counts) {
   std::uint64_t total_bytes = 0;
   for (std::size_t layer = 0; layer < counts.size(); ++layer) {
     total_bytes += counts[layer] * basis.pages[layer].page_bytes;
@@ -150,10 +159,12 @@ void set_regions(const Basis& basis, const Candidate& rows, Plan& out) {
   }
   PlanRegions& regions = out.regions;
   regions.resident_bytes = basis.request.sequences * out.resident_sequence_bytes;
-  regions.slots_bytes = align_up(
-      (static_cast<std::uint64_t>(out.ring_slots) + out.tail_slots) * basis.slot_bytes, kRegionAlignment);
+  regions.slots_bytes =
+      align_up((static_cast<std::uint64_t>(out.ring_slots) + out.tail_slots) * basis.slot_bytes,
+               kRegionAlignment);
   regions.states_bytes = std::max(rows.prefill.states_bytes, rows.decode.states_bytes);
-  regions.accumulators_bytes = std::max(rows.prefill.accumulators_bytes, rows.decode.accumulators_bytes);
+  regions.accumulators_bytes =
+      std::max(rows.prefill.accumulators_bytes, rows.decode.accumulators_bytes);
   regions.workspace_bytes = std::max(rows.prefill.workspace_bytes, rows.decode.workspace_bytes);
 }
 
@@ -192,15 +203,16 @@ Plan streaming_minimum(const Basis& basis, const Candidate& rows) {
   return out;
 }
 
-// The static rule: a third of the page room to the ring, at most kRingSlotsMax slots; the rest resident, evenly
-// over layers and sequences, one page more for the first layers while it fits.
+// The static rule: a third of the page room to the ring, at most kRingSlotsMax slots; the rest
+// resident, evenly over layers and sequences, one page more for the first layers while it fits.
 Plan streaming_layout(const Basis& basis, const Candidate& rows) {
   const PlanRequest& request = basis.request;
   Plan out = streaming_minimum(basis, rows);
   const std::uint64_t spare_bytes = request.arena_bytes - out.regions.total_bytes();
   const std::uint64_t spare_slots = spare_bytes / basis.slot_bytes;
   const std::uint64_t wanted = std::clamp<std::uint64_t>(
-      (spare_slots + kRingSlotsMin) / kRingShare, kRingSlotsMin,
+      (spare_slots + kRingSlotsMin) / kRingShare,
+      kRingSlotsMin,
       std::min<std::uint64_t>(kRingSlotsMax, 2ULL * std::max(basis.pages_a_sequence, 1U)));
   out.ring_slots = static_cast<std::uint32_t>(wanted);
   out.group_pages = std::max(1U, out.ring_slots / 2);
@@ -264,8 +276,9 @@ Result<void> check(const PlanRequest& request) {
   }
   const std::uint64_t pages = request.context_tokens / request.geometry.page_tokens + 1;
   if (pages > UINT32_MAX) {
-    return refuse("a context of " + std::to_string(request.context_tokens) + " tokens has more than " +
-                  std::to_string(UINT32_MAX) + " pages; use larger pages");
+    return refuse("a context of " + std::to_string(request.context_tokens) +
+                  " tokens has more than " + std::to_string(UINT32_MAX) +
+                  " pages; use larger pages");
   }
   for (std::size_t layer = 0; layer < request.geometry.layers.size(); ++layer) {
     const auto caps = request.capabilities(layer, Phase::decode, request.decode_rows);
@@ -285,7 +298,8 @@ Error too_small(const Basis& basis, const Plan& least, const Candidate& rows) {
   Plan detail = least;
   set_components(basis, rows, detail);
   const auto largest = std::max_element(
-      detail.components.begin(), detail.components.end(),
+      detail.components.begin(),
+      detail.components.end(),
       [](const PlanComponent& a, const PlanComponent& b) { return a.size_bytes < b.size_bytes; });
   const std::uint64_t required = least.regions.total_bytes();
   const std::uint64_t provided = basis.request.arena_bytes;
@@ -294,7 +308,8 @@ Error too_small(const Basis& basis, const Plan& least, const Candidate& rows) {
                         std::to_string(missing) + " bytes below the minimum of " +
                         std::to_string(required) + " bytes; phase " + name(largest->phase) +
                         ", largest component " + largest->name + " with " +
-                        std::to_string(largest->size_bytes) + " bytes; give at least the minimum";
+                        std::to_string(largest->size_bytes) +
+                        " bytes; give at least the minimum, or use smaller pages";
   if (basis.request.prefill_rows_fixed != 0) {
     message += ", or allow narrower prefill chunks than " +
                std::to_string(basis.request.prefill_rows_fixed) + " rows";
@@ -333,7 +348,8 @@ Result<Plan> choose(const Basis& basis, const std::vector<Candidate>& candidates
   }
   for (const Candidate& rows : candidates) {
     const Plan smallest = streaming_minimum(basis, rows);
-    const std::uint64_t scratch_bytes = rows.prefill.total_bytes() + rows.prefill_tails * basis.slot_bytes;
+    const std::uint64_t scratch_bytes =
+        rows.prefill.total_bytes() + rows.prefill_tails * basis.slot_bytes;
     const bool narrow_enough = scratch_bytes <= arena_bytes / kScratchShare / 2;
     const bool last = &rows == &narrowest;
     if (smallest.regions.total_bytes() <= arena_bytes && (narrow_enough || last)) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer's attention: resident run, ring waves, tail, in ascending order; splits advance over what is there, finished
-// splits fold, at the end the outputs. One sequence after another on the compute lane.
+// A layer's attention: resident run, ring waves, tail, in ascending order; splits advance over what
+// is there, finished splits fold, at the end the outputs. One sequence after another on the compute
+// lane.
+#include "sequence_call.hpp"
+#include "state.hpp"
+
 #include <algorithm>
 #include <string>
 #include <utility>
-
-#include "sequence_call.hpp"
-#include "state.hpp"
 
 namespace kvspan {
 
@@ -15,20 +16,26 @@ namespace {
 // Submits one sequence's attention of one layer.
 class LayerAttention {
  public:
-  LayerAttention(SessionState& state, std::uint32_t layer, const AttendRows& rows,
-                 const StepPart& part, const kvspan_attention_shape_t& shape)
+  LayerAttention(SessionState& state,
+                 std::uint32_t layer,
+                 const AttendRows& rows,
+                 const StepPart& part,
+                 const kvspan_attention_shape_t& shape)
       : state_(state),
         layer_(layer),
         rows_(rows),
         shape_(shape),
-        call_(state.options.geometry.layers[layer], state.caps(layer, state.step->phase), part,
-              {state.parent, state.states_lease.range().offset,
+        call_(state.options.geometry.layers[layer],
+              state.caps(layer, state.step->phase),
+              part,
+              {state.parent,
+               state.states_lease.range().offset,
                state.accumulators_lease.range().offset,
                state.step->phase == Phase::prefill ? state.plan.prefill_splits_in_flight
                                                    : state.plan.decode_splits_in_flight}) {}
 
-  // Advances every split over the piece's tokens and folds those that are complete. Returns the compute lane's
-  // value behind which the piece is read; 0 when no row sees any of it.
+  // Advances every split over the piece's tokens and folds those that are complete. Returns the
+  // compute lane's value behind which the piece is read; 0 when no row sees any of it.
   [[nodiscard]] Result<std::uint64_t> over(const Piece& piece) {
     const kvspan_span_t span = span_of(piece);
     const std::vector<kvspan_entry_t> entries = call_.entries(rows_, span);
@@ -58,24 +65,32 @@ class LayerAttention {
       entry.span_count = 0;
     }
     const kvspan_attention_args_t args = args_of(entries);
-    return submit({}, [&](const kvspan_attention_table_t& table, kvspan_queue_t* queue,
-                          const kvspan_submit_t* submit, kvspan_error_t* error) {
-      return table.finish(queue, &args, call_.accumulators().data(), submit, error);
-    });
+    return submit({},
+                  [&](const kvspan_attention_table_t& table,
+                      kvspan_queue_t* queue,
+                      const kvspan_submit_t* submit,
+                      kvspan_error_t* error) {
+                    return table.finish(queue, &args, call_.accumulators().data(), submit, error);
+                  });
   }
 
  private:
   template <class Call>
   Result<std::uint64_t> submit(const Waits& waits, const Call& call) {
     const kvspan_attention_table_t& table = *state_.backend.tables().attention;
-    return state_.lanes->submit(LaneId::compute, waits,
-                                [&](kvspan_queue_t* queue, const kvspan_submit_t* submit,
-                                    kvspan_error_t* error) { return call(table, queue, submit, error); });
+    return state_.lanes->submit(
+        LaneId::compute,
+        waits,
+        [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
+          return call(table, queue, submit, error);
+        });
   }
 
-  // Round `round` of the parts: as many splits of each entry as may be open at once, then their folds.
+  // Round `round` of the parts: as many splits of each entry as may be open at once, then their
+  // folds.
   Result<std::uint64_t> advance(const std::vector<kvspan_entry_t>& entries,
-                                const std::vector<std::vector<SplitPart>>& parts, std::size_t round,
+                                const std::vector<std::vector<SplitPart>>& parts,
+                                std::size_t round,
                                 const Moment& ready) {
     std::vector<kvspan_advance_item_t> items;
     std::vector<kvspan_fold_item_t> folds;
@@ -101,19 +116,27 @@ class LayerAttention {
     Waits waits;
     waits.moment = ready;
     waits.points = rows_.ready;
-    auto value = submit(waits, [&](const kvspan_attention_table_t& table, kvspan_queue_t* queue,
-                                   const kvspan_submit_t* submit, kvspan_error_t* error) {
-      return table.advance(queue, &args, items.data(), static_cast<std::uint32_t>(items.size()),
-                           submit, error);
-    });
+    auto value = submit(
+        waits,
+        [&](const kvspan_attention_table_t& table,
+            kvspan_queue_t* queue,
+            const kvspan_submit_t* submit,
+            kvspan_error_t* error) {
+          return table.advance(
+              queue, &args, items.data(), static_cast<std::uint32_t>(items.size()), submit, error);
+        });
     if (!value || folds.empty()) {
       return value;
     }
-    return submit({}, [&](const kvspan_attention_table_t& table, kvspan_queue_t* queue,
-                          const kvspan_submit_t* submit, kvspan_error_t* error) {
-      return table.fold(queue, &args, folds.data(), static_cast<std::uint32_t>(folds.size()),
-                        submit, error);
-    });
+    return submit(
+        {},
+        [&](const kvspan_attention_table_t& table,
+            kvspan_queue_t* queue,
+            const kvspan_submit_t* submit,
+            kvspan_error_t* error) {
+          return table.fold(
+              queue, &args, folds.data(), static_cast<std::uint32_t>(folds.size()), submit, error);
+        });
   }
 
   [[nodiscard]] kvspan_span_t span_of(const Piece& piece) const {
@@ -222,7 +245,10 @@ Result<Piece> tail_piece(SessionState& state, std::uint32_t layer, const StepPar
       return tl::unexpected(Error{Errc::internal,
                                   "the tail page " + std::to_string(at) + " of layer " +
                                       std::to_string(layer) + " left the device; report this bug",
-                                  0, 0, 0, "tails"});
+                                  0,
+                                  0,
+                                  0,
+                                  "tails"});
     }
     piece.page_list.push_back(*slot);
     piece.ready.merge(state.tails->hazard(*slot).before_read());
@@ -233,8 +259,10 @@ Result<Piece> tail_piece(SessionState& state, std::uint32_t layer, const StepPar
 
 }  // namespace
 
-// Pages below the begun one that are not resident come through the ring, in the order in which they were demanded.
-Result<std::uint64_t> SessionState::attend_sequence(std::uint32_t layer, const AttendRows& rows,
+// Pages below the begun one that are not resident come through the ring, in the order in which they
+// were demanded.
+Result<std::uint64_t> SessionState::attend_sequence(std::uint32_t layer,
+                                                    const AttendRows& rows,
                                                     const StepPart& part) {
   const kvspan_attention_shape_t shape =
       attention_shape(options, layer, step->phase, phase_rows(step->phase));
@@ -287,13 +315,16 @@ Result<std::uint64_t> SessionState::attend_sequence(std::uint32_t layer, const A
 
 Result<kvspan_point_t> Session::attend(std::uint32_t layer, const AttendRows& rows) {
   SessionState& state = *state_;
-  const bool in_order = state.step && state.step->layers_written == layer + 1 &&
-                        state.step->layers_attended == layer;
+  const bool in_order =
+      state.step && state.step->layers_written == layer + 1 && state.step->layers_attended == layer;
   if (!in_order) {
     return tl::unexpected(Error{Errc::invalid_argument,
                                 "layer " + std::to_string(layer) +
                                     " cannot be attended now: write it first, in an open step",
-                                0, 0, 0, "session"});
+                                0,
+                                0,
+                                0,
+                                "session"});
   }
   std::uint64_t value = 0;
   const std::vector<StepPart> parts = state.step->parts;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer's new rows: encoded into their pages on the device, then sent down to the host behind that encode.
+// A layer's new rows: encoded into their pages on the device, then sent down to the host behind
+// that encode.
+#include "state.hpp"
+
 #include <algorithm>
 #include <string>
 #include <utility>
-
-#include "state.hpp"
 
 namespace kvspan {
 
@@ -15,10 +16,15 @@ struct ByteRun {
   std::uint64_t bytes = 0;
 };
 
-// Bytes of rows in a plane, widened to the copy alignment. Planes begin and end on it, so the widening stays in the
-// plane; it takes along neighbours that are equal on both sides, or dead rows that nobody reads.
-ByteRun run_of(std::uint64_t plane_offset, std::uint64_t plane_bytes, std::uint64_t token_bytes,
-               std::uint64_t first_row, std::uint64_t rows, std::uint64_t alignment) {
+// Bytes of rows in a plane, widened to the copy alignment. Planes begin and end on it, so the
+// widening stays in the plane; it takes along neighbours that are equal on both sides, or dead rows
+// that nobody reads.
+ByteRun run_of(std::uint64_t plane_offset,
+               std::uint64_t plane_bytes,
+               std::uint64_t token_bytes,
+               std::uint64_t first_row,
+               std::uint64_t rows,
+               std::uint64_t alignment) {
   const std::uint64_t begin = first_row * token_bytes / alignment * alignment;
   const std::uint64_t end = (first_row + rows) * token_bytes;
   const std::uint64_t rounded = std::min((end + alignment - 1) / alignment * alignment,
@@ -26,24 +32,26 @@ ByteRun run_of(std::uint64_t plane_offset, std::uint64_t plane_bytes, std::uint6
   return {plane_offset + begin, rounded - begin};
 }
 
-std::vector<ByteRun> runs_of(const PageLayout& page, std::uint64_t first_row, std::uint64_t rows,
+std::vector<ByteRun> runs_of(const PageLayout& page,
+                             std::uint64_t first_row,
+                             std::uint64_t rows,
                              std::uint64_t alignment) {
   std::vector<ByteRun> runs;
-  runs.push_back(
-      run_of(0, page.k_plane_bytes, page.k_token_bytes, first_row, rows, alignment));
+  runs.push_back(run_of(0, page.k_plane_bytes, page.k_token_bytes, first_row, rows, alignment));
   if (page.v_plane_bytes != 0) {
-    runs.push_back(run_of(page.v_offset, page.v_plane_bytes, page.v_token_bytes, first_row, rows,
-                          alignment));
+    runs.push_back(
+        run_of(page.v_offset, page.v_plane_bytes, page.v_token_bytes, first_row, rows, alignment));
   }
   return runs;
 }
 
 std::uint64_t copy_alignment(const kvspan_copy_limits_t& limits) {
-  return std::max({limits.source_alignment, limits.target_alignment, limits.bytes_alignment,
-                   std::uint64_t{1}});
+  return std::max(
+      {limits.source_alignment, limits.target_alignment, limits.bytes_alignment, std::uint64_t{1}});
 }
 
-kvspan_codec_item_t codec_item(const kvspan_rows_t& rows, const PageRows& page,
+kvspan_codec_item_t codec_item(const kvspan_rows_t& rows,
+                               const PageRows& page,
                                kvspan_memory_t* memory) {
   kvspan_codec_item_t item{};
   item.rows = rows;
@@ -56,8 +64,9 @@ kvspan_codec_item_t codec_item(const kvspan_rows_t& rows, const PageRows& page,
 
 }  // namespace
 
-DevicePage SessionState::resident_page(std::uint32_t sequence, std::uint32_t layer,
-                                         std::uint64_t page) {
+DevicePage SessionState::resident_page(std::uint32_t sequence,
+                                       std::uint32_t layer,
+                                       std::uint64_t page) {
   const std::uint64_t offset = resident_lease.range().offset +
                                sequence * plan.resident_sequence_bytes +
                                plan.resident_offsets[layer] + page * plan.pages[layer].page_bytes;
@@ -71,28 +80,36 @@ DevicePage SessionState::device_page(const PageKey& key, std::uint32_t slot) {
   return {slots_lease.range().offset + slot * plan.slot_bytes, &tails->hazard(slot)};
 }
 
-Result<std::uint64_t> SessionState::copy(LaneId lane, const Waits& waits,
+Result<std::uint64_t> SessionState::copy(LaneId lane,
+                                         const Waits& waits,
                                          const std::vector<kvspan_segment_t>& segments) {
   const kvspan_copy_table_t* const table = backend.tables().copy;
   return lanes->submit(
-      lane, waits,
+      lane,
+      waits,
       [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
-        return table->copy(queue, segments.data(), static_cast<std::uint32_t>(segments.size()),
-                           submit, error);
+        return table->copy(
+            queue, segments.data(), static_cast<std::uint32_t>(segments.size()), submit, error);
       });
 }
 
 // A begun page whose slot went to somebody else: its committed rows come back from the host.
-Result<void> SessionState::refetch_tail(const PageKey& key, std::uint32_t slot,
-                                          std::uint64_t rows) {
+Result<void> SessionState::refetch_tail(const PageKey& key,
+                                        std::uint32_t slot,
+                                        std::uint64_t rows) {
   SequenceHistory& history = sequences[key.sequence].history;
   const HostPage source = host->page(history.block(key.page), key.layer);
   const DevicePage target = device_page(key, slot);
   std::vector<kvspan_segment_t> segments;
-  for (const ByteRun& run :
-       runs_of(plan.pages[key.layer], 0, rows, copy_alignment(limits))) {
-    segments.push_back({source.memory, parent, source.offset + run.offset,
-                        target.offset + run.offset, run.bytes, 1, 0, 0});
+  for (const ByteRun& run : runs_of(plan.pages[key.layer], 0, rows, copy_alignment(limits))) {
+    segments.push_back({source.memory,
+                        parent,
+                        source.offset + run.offset,
+                        target.offset + run.offset,
+                        run.bytes,
+                        1,
+                        0,
+                        0});
     counters.refetched_tail_bytes += run.bytes;
   }
   Waits waits;
@@ -109,8 +126,9 @@ Result<void> SessionState::refetch_tail(const PageKey& key, std::uint32_t slot,
 }
 
 // The device page that rows of the step go to, with the page's committed rows on the device.
-Result<DevicePage> SessionState::tail_page(const StepPart& part, std::uint32_t layer,
-                                             std::uint64_t page) {
+Result<DevicePage> SessionState::tail_page(const StepPart& part,
+                                           std::uint32_t layer,
+                                           std::uint64_t page) {
   const PageKey key{part.sequence, layer, page};
   if (page < plan.resident_pages[layer]) {
     return device_page(key, 0);
@@ -123,7 +141,10 @@ Result<DevicePage> SessionState::tail_page(const StepPart& part, std::uint32_t l
                                   "no tail slot is left for layer " + std::to_string(layer) +
                                       ", page " + std::to_string(page) +
                                       ": the plan gave too few; report this bug",
-                                  0, 0, 0, "tails"});
+                                  0,
+                                  0,
+                                  0,
+                                  "tails"});
     }
     const std::uint64_t begun = part.first_token % page_tokens();
     if (page == part.first_token / page_tokens() && begun != 0) {
@@ -161,7 +182,8 @@ Result<std::vector<PageRows>> SessionState::pages_to_write(std::uint32_t layer) 
 }
 
 // One submit encodes K and V of every page.
-Result<std::uint64_t> SessionState::encode(std::uint32_t layer, const WriteRows& rows,
+Result<std::uint64_t> SessionState::encode(std::uint32_t layer,
+                                           const WriteRows& rows,
                                            const std::vector<PageRows>& pages) {
   const LayerGeometry& geometry = options.geometry.layers[layer];
   const PageLayout& layout = plan.pages[layer];
@@ -192,10 +214,11 @@ Result<std::uint64_t> SessionState::encode(std::uint32_t layer, const WriteRows&
   }
   const kvspan_codec_table_t* const codec = backend.tables().codec;
   auto value = lanes->submit(
-      LaneId::compute, waits,
+      LaneId::compute,
+      waits,
       [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
-        return codec->encode(queue, items.data(), static_cast<std::uint32_t>(items.size()), submit,
-                             error);
+        return codec->encode(
+            queue, items.data(), static_cast<std::uint32_t>(items.size()), submit, error);
       });
   if (value) {
     for (const PageRows& page : pages) {
@@ -206,7 +229,8 @@ Result<std::uint64_t> SessionState::encode(std::uint32_t layer, const WriteRows&
 }
 
 // One submit sends the new rows down, behind their encode.
-Result<std::uint64_t> SessionState::publish(std::uint32_t layer, const std::vector<PageRows>& pages) {
+Result<std::uint64_t> SessionState::publish(std::uint32_t layer,
+                                            const std::vector<PageRows>& pages) {
   std::vector<kvspan_segment_t> segments;
   Waits behind;
   for (const PageRows& page : pages) {
@@ -216,8 +240,14 @@ Result<std::uint64_t> SessionState::publish(std::uint32_t layer, const std::vect
     behind.moment.merge(history.hazard(layer, page.key.page).before_write());
     for (const ByteRun& run :
          runs_of(plan.pages[layer], page.first_row, page.rows, copy_alignment(limits))) {
-      segments.push_back({parent, target.memory, page.device.offset + run.offset,
-                          target.offset + run.offset, run.bytes, 1, 0, 0});
+      segments.push_back({parent,
+                          target.memory,
+                          page.device.offset + run.offset,
+                          target.offset + run.offset,
+                          run.bytes,
+                          1,
+                          0,
+                          0});
       counters.published_bytes += run.bytes;
     }
   }
@@ -257,7 +287,10 @@ Result<void> Session::write(std::uint32_t layer, const WriteRows& rows) {
                                 "layer " + std::to_string(layer) +
                                     " cannot be written now: layers ascend from 0 in an open step, "
                                     "each written, then attended",
-                                0, 0, 0, "session"});
+                                0,
+                                0,
+                                0,
+                                "session"});
   }
   if (auto written = state.write_layer(layer, rows); !written) {
     return tl::unexpected(state.fail_step(std::move(written).error()));

@@ -14,11 +14,13 @@ std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) {
 
 }  // namespace
 
-SequenceCall::SequenceCall(const LayerGeometry& geometry, const kvspan_attention_caps_t& caps,
-             const StepPart& part, const Places& places)
+SequenceCall::SequenceCall(const LayerGeometry& geometry,
+                           const kvspan_attention_caps_t& caps,
+                           const StepPart& part,
+                           const Places& places)
     : geometry_(geometry), caps_(caps), part_(part), places_(places) {
-  groups_ = row_groups({part.first_token, part.rows, geometry.window_tokens, caps.split_count,
-                        caps.span_granule});
+  groups_ = row_groups(
+      {part.first_token, part.rows, geometry.window_tokens, caps.split_count, caps.span_granule});
   total_tokens_ = part.first_token + part.rows;
   for (std::uint32_t row = 0; row < part.rows; ++row) {
     const std::uint64_t end = part.first_token + row + 1;
@@ -74,8 +76,11 @@ std::vector<kvspan_entry_t> SequenceCall::entries(const AttendRows& rows,
 std::vector<std::vector<SplitPart>> SequenceCall::parts(const Piece& piece) const {
   std::vector<std::vector<SplitPart>> out;
   for (const RowGroup& group : groups_) {
-    out.push_back(split_parts(group, piece.first_token, piece.first_token + piece.tokens,
-                              caps_.span_granule, total_tokens_));
+    out.push_back(split_parts(group,
+                              piece.first_token,
+                              piece.first_token + piece.tokens,
+                              caps_.span_granule,
+                              total_tokens_));
   }
   return out;
 }

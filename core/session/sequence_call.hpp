@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sequence's rows of a step in one layer, as the ABI's entries: groups of rows with one split length, their
-// states and accumulators, and what has been folded. Private to core/session. Read next: attend.cpp.
+// One sequence's rows of a step in one layer, as the ABI's entries: groups of rows with one split
+// length, their states and accumulators, and what has been folded. Private to core/session. Read
+// next: attend.cpp.
 #pragma once
+
+#include "state.hpp"
 
 #include <cstdint>
 #include <vector>
 
-#include "state.hpp"
-
 namespace kvspan {
 
-// The row groups of one sequence in one layer as ABI entries, with their states and how far each has come.
+// The row groups of one sequence in one layer as ABI entries, with their states and how far each
+// has come.
 class SequenceCall {
  public:
   // Where states and accumulators of all groups lie, and how many splits may be open at once.
@@ -22,10 +24,13 @@ class SequenceCall {
   };
 
   // The references outlive the call.
-  SequenceCall(const LayerGeometry& geometry, const kvspan_attention_caps_t& caps,
-               const StepPart& part, const Places& places);
+  SequenceCall(const LayerGeometry& geometry,
+               const kvspan_attention_caps_t& caps,
+               const StepPart& part,
+               const Places& places);
 
   [[nodiscard]] std::uint64_t total_tokens() const { return total_tokens_; }
+
   [[nodiscard]] std::uint32_t splits_in_flight() const { return places_.splits_in_flight; }
 
   // Entries that all see `span`, which outlives them.
@@ -49,11 +54,11 @@ class SequenceCall {
   Places places_;
   std::vector<RowGroup> groups_;
   std::uint64_t total_tokens_ = 0;
-  std::vector<std::uint64_t> visible_end_;   // [row]
-  std::vector<std::uint64_t> window_begin_;  // [row]
-  std::vector<std::uint64_t> state_bases_;   // [entry]
-  std::vector<std::uint64_t> u_bytes_;       // [entry]
-  std::vector<std::uint64_t> state_bytes_;   // [entry]
+  std::vector<std::uint64_t> visible_end_;    // [row]
+  std::vector<std::uint64_t> window_begin_;   // [row]
+  std::vector<std::uint64_t> state_bases_;    // [entry]
+  std::vector<std::uint64_t> u_bytes_;        // [entry]
+  std::vector<std::uint64_t> state_bytes_;    // [entry]
   std::vector<kvspan_state_t> accumulators_;  // [entry]
   std::vector<bool> folded_;                  // [entry]
 };

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a session: open (plan, one allocation, leases, streams), sequences, cancellation, recovery.
+// The life of a session: open (plan, one allocation, leases, streams), sequences, cancellation,
+// recovery.
 #include "kvspan/core/session/session.hpp"
+
+#include "state.hpp"
 
 #include <algorithm>
 #include <string>
 #include <utility>
-
-#include "state.hpp"
 
 namespace kvspan {
 
@@ -41,8 +42,10 @@ kvspan_prepare_t limits_of(const Plan& plan, std::uint32_t rows, std::uint32_t s
 
 }  // namespace
 
-kvspan_attention_shape_t attention_shape(const SessionOptions& options, std::size_t layer,
-                                         Phase phase, std::uint32_t rows) {
+kvspan_attention_shape_t attention_shape(const SessionOptions& options,
+                                         std::size_t layer,
+                                         Phase phase,
+                                         std::uint32_t rows) {
   const LayerGeometry& geometry = options.geometry.layers[layer];
   kvspan_attention_shape_t shape{};
   shape.struct_size = sizeof shape;
@@ -202,18 +205,21 @@ Result<void> SessionState::make_arena() {
   }
   const kvspan_memory_table_t* const table = backend.tables().memory;
   auto made = Arena::create(
-      {memory->get(), memory->size_bytes()}, plan.alignment,
-      [table](kvspan_memory_t* released) { (void)table->release(released, nullptr); });
+      {memory->get(), memory->size_bytes()}, plan.alignment, [table](kvspan_memory_t* released) {
+        (void)table->release(released, nullptr);
+      });
   if (!made) {
     return tl::unexpected(std::move(made).error());
   }
   parent = memory->detach();
   arena.emplace(std::move(*made));
+
   struct Wanted {
     std::uint64_t id;
     std::uint64_t size_bytes;
     Lease* lease;
   };
+
   const Wanted regions[] = {
       {kResidentRegion, plan.regions.resident_bytes, &resident_lease},
       {kSlotsRegion, plan.regions.slots_bytes, &slots_lease},
@@ -275,9 +281,9 @@ Result<void> SessionState::make_streams() {
   return {};
 }
 
-// After a failure every fence of the session may have failed for good: settle everything, start fresh timelines,
-// fall back to the last complete commits. Resident pages keep their committed rows: only dead rows of them were
-// the destination of work that may have failed.
+// After a failure every fence of the session may have failed for good: settle everything, start
+// fresh timelines, fall back to the last complete commits. Resident pages keep their committed
+// rows: only dead rows of them were the destination of work that may have failed.
 Result<void> SessionState::recover() {
   if (auto drained = lanes->drain(); !drained) {
     return drained;
@@ -305,8 +311,8 @@ Result<void> SessionState::recover() {
   return {};
 }
 
-// The open step is over. Everything in flight settles first: the engine's rows are its own again when the call
-// returns, and tokens() already tells what is left.
+// The open step is over. Everything in flight settles first: the engine's rows are its own again
+// when the call returns, and tokens() already tells what is left.
 Error SessionState::fail_step(Error error) {
   const bool cancelled = lanes->cancel_requested();
   step.reset();
@@ -314,17 +320,17 @@ Error SessionState::fail_step(Error error) {
   // If even this fails (a lost device), begin_step tries again and returns why.
   (void)recover();
   if (cancelled && error.code != Errc::device_lost) {
-    return error_of(Errc::cancelled, "the step was cancelled; every sequence is at its last commit",
-                    "session");
+    return error_of(
+        Errc::cancelled, "the step was cancelled; every sequence is at its last commit", "session");
   }
   return error;
 }
 
 Result<SequenceId> Session::add_sequence() {
   SessionState& state = *state_;
-  const std::size_t resident = state.resident_firsts.empty()
-                                   ? 0
-                                   : state.resident_firsts.back() + state.plan.resident_pages.back();
+  const std::size_t resident = state.resident_firsts.empty() ? 0
+                                                             : state.resident_firsts.back() +
+                                                                   state.plan.resident_pages.back();
   for (SequenceId id = 0; id < state.sequences.size(); ++id) {
     if (!state.sequences[id].live) {
       state.sequences[id].live = true;
@@ -339,7 +345,8 @@ Result<SequenceId> Session::add_sequence() {
                                    "session"));
   }
   Sequence sequence{SequenceHistory(state.plan.pages.size(), state.page_tokens()),
-                    std::vector<Hazard>(resident), true};
+                    std::vector<Hazard>(resident),
+                    true};
   state.sequences.push_back(std::move(sequence));
   return static_cast<SequenceId>(state.sequences.size() - 1);
 }
@@ -350,7 +357,8 @@ Result<void> Session::remove_sequence(SequenceId sequence) {
     return tl::unexpected(unknown_sequence(sequence));
   }
   if (state.step) {
-    return tl::unexpected(error_of(Errc::busy, "a step is open; commit or cancel it first", "session"));
+    return tl::unexpected(
+        error_of(Errc::busy, "a step is open; commit or cancel it first", "session"));
   }
   if (auto drained = state.lanes->drain(); !drained) {
     return drained;
@@ -375,7 +383,8 @@ Result<void> Session::truncate(SequenceId sequence, std::uint64_t tokens) {
     return tl::unexpected(unknown_sequence(sequence));
   }
   if (state.step) {
-    return tl::unexpected(error_of(Errc::busy, "a step is open; commit or cancel it first", "session"));
+    return tl::unexpected(
+        error_of(Errc::busy, "a step is open; commit or cancel it first", "session"));
   }
   SequenceHistory& history = state.sequences[sequence].history;
   if (tokens > history.committed_tokens()) {
@@ -399,8 +408,8 @@ void Session::cancel() {
 
 void Session::cancel_step() {
   if (state_->step) {
-    // Rows of the step that were encoded are dead; its ring groups were for this step only. The engine's rows are
-    // its own again afterwards.
+    // Rows of the step that were encoded are dead; its ring groups were for this step only. The
+    // engine's rows are its own again afterwards.
     state_->step.reset();
     (void)state_->lanes->drain();
     state_->tails->unpin_all();
@@ -408,7 +417,9 @@ void Session::cancel_step() {
   }
 }
 
-const Plan& Session::plan() const { return state_->plan; }
+const Plan& Session::plan() const {
+  return state_->plan;
+}
 
 Counters Session::counters() const {
   const SessionState& state = *state_;
@@ -418,8 +429,7 @@ Counters Session::counters() const {
   counters.slots_total = state.ring->count() + state.tails->count();
   counters.slots_in_flight = state.ring->taken();
   counters.slots_protected = state.tails->held();
-  counters.slots_free =
-      state.ring->free() + state.tails->count() - state.tails->held();
+  counters.slots_free = state.ring->free() + state.tails->count() - state.tails->held();
   return counters;
 }
 

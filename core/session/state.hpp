@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of a Session: what it holds, and the open step. Private to core/session.
-// Read next: session.cpp (life of a session), step.cpp (demand, commit), layer_step.cpp (a layer's bytes).
+// Read next: session.cpp (life of a session), step.cpp (demand, commit), layer_step.cpp (a layer's
+// bytes).
 #pragma once
-
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <vector>
 
 #include "kvspan/core/history/host_pages.hpp"
 #include "kvspan/core/history/sequence_history.hpp"
@@ -16,6 +12,11 @@
 #include "kvspan/core/stream/row_groups.hpp"
 #include "kvspan/core/stream/slot_ring.hpp"
 #include "kvspan/core/stream/tail_slots.hpp"
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
 
 namespace kvspan {
 
@@ -69,7 +70,7 @@ struct PageRows {
 struct Piece {
   std::uint64_t first_token = 0;
   std::uint64_t tokens = 0;
-  std::uint64_t offset = 0;              // of slot 0, or of the first page without a list
+  std::uint64_t offset = 0;  // of slot 0, or of the first page without a list
   std::uint64_t page_stride = 0;
   std::vector<std::uint32_t> page_list;  // empty: pages follow each other
   Moment ready;
@@ -106,21 +107,27 @@ struct SessionState {
   Result<void> refetch_tail(const PageKey& key, std::uint32_t slot, std::uint64_t rows);
   DevicePage device_page(const PageKey& key, std::uint32_t slot);
   DevicePage resident_page(std::uint32_t sequence, std::uint32_t layer, std::uint64_t page);
-  Result<std::uint64_t> copy(LaneId lane, const Waits& waits,
+  Result<std::uint64_t> copy(LaneId lane,
+                             const Waits& waits,
                              const std::vector<kvspan_segment_t>& segments);
   Result<std::vector<PageRows>> pages_to_write(std::uint32_t layer);
-  Result<std::uint64_t> encode(std::uint32_t layer, const WriteRows& rows,
+  Result<std::uint64_t> encode(std::uint32_t layer,
+                               const WriteRows& rows,
                                const std::vector<PageRows>& pages);
   Result<std::uint64_t> publish(std::uint32_t layer, const std::vector<PageRows>& pages);
   Result<void> write_layer(std::uint32_t layer, const WriteRows& rows);
 
   // ---- attend.cpp
-  Result<std::uint64_t> attend_sequence(std::uint32_t layer, const AttendRows& rows, const StepPart& part);
+  Result<std::uint64_t> attend_sequence(std::uint32_t layer,
+                                        const AttendRows& rows,
+                                        const StepPart& part);
 
   [[nodiscard]] std::uint32_t page_tokens() const { return options.geometry.page_tokens; }
+
   [[nodiscard]] std::uint32_t phase_rows(Phase phase) const {
     return phase == Phase::prefill ? plan.prefill_rows : plan.decode_rows;
   }
+
   [[nodiscard]] const kvspan_attention_caps_t& caps(std::uint32_t layer, Phase phase) const {
     return phase == Phase::prefill ? prefill_caps[layer] : decode_caps[layer];
   }
@@ -132,7 +139,7 @@ struct SessionState {
   std::uint64_t prepared_device_bytes = 0;
   std::vector<kvspan_attention_caps_t> prefill_caps;  // [layer]
   std::vector<kvspan_attention_caps_t> decode_caps;   // [layer]
-  std::vector<std::uint32_t> resident_firsts;         // [layer] index of the layer's first resident hazard
+  std::vector<std::uint32_t> resident_firsts;  // [layer] index of the layer's first resident hazard
 
   std::optional<Arena> arena;
   Lease resident_lease;

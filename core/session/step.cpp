@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step from outside: what it demands, beginning, fetching groups, committing, priming the next one.
+// A step from outside: what it demands, beginning, fetching groups, committing, priming the next
+// one.
+#include "state.hpp"
+
 #include <algorithm>
 #include <string>
 #include <utility>
-
-#include "state.hpp"
 
 namespace kvspan {
 
@@ -25,8 +26,7 @@ Result<void> SessionState::check_step(std::span<const StepRows> rows, Phase phas
     const StepRows& part = rows[index];
     const std::string who = "sequence " + std::to_string(part.sequence);
     if (part.sequence >= sequences.size() || !sequences[part.sequence].live) {
-      return tl::unexpected(
-          Error{Errc::not_found, "there is no " + who, 0, 0, 0, "session"});
+      return tl::unexpected(Error{Errc::not_found, "there is no " + who, 0, 0, 0, "session"});
     }
     for (std::size_t earlier = 0; earlier < index; ++earlier) {
       if (rows[earlier].sequence == part.sequence) {
@@ -41,10 +41,13 @@ Result<void> SessionState::check_step(std::span<const StepRows> rows, Phase phas
     const std::uint64_t needed = tokens + part.rows;
     if (needed > options.context_tokens) {
       return tl::unexpected(Error{Errc::too_large,
-                                  who + " has " + std::to_string(tokens) + " tokens and cannot take " +
-                                      std::to_string(part.rows) + " more: the context is " +
+                                  who + " has " + std::to_string(tokens) +
+                                      " tokens and cannot take " + std::to_string(part.rows) +
+                                      " more: the context is " +
                                       std::to_string(options.context_tokens),
-                                  needed, options.context_tokens, needed - options.context_tokens,
+                                  needed,
+                                  options.context_tokens,
+                                  needed - options.context_tokens,
                                   "context"});
     }
   }
@@ -58,7 +61,8 @@ std::uint64_t SessionState::first_visible_page(std::size_t layer, std::uint64_t 
   return window == 0 || end <= window ? 0 : (end - window) / page_tokens();
 }
 
-// Complete pages behind the resident ones, layer by layer: what the ring carries. The begun page is a tail.
+// Complete pages behind the resident ones, layer by layer: what the ring carries. The begun page is
+// a tail.
 std::vector<PageGroup> SessionState::demanded(const std::vector<StepPart>& parts) const {
   std::vector<PageGroup> groups;
   for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
@@ -67,8 +71,8 @@ std::vector<PageGroup> SessionState::demanded(const std::vector<StepPart>& parts
       std::uint64_t page = std::max<std::uint64_t>(plan.resident_pages[layer],
                                                    first_visible_page(layer, part.first_token));
       while (page < end) {
-        const auto pages = static_cast<std::uint32_t>(
-            std::min<std::uint64_t>(plan.group_pages, end - page));
+        const auto pages =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(plan.group_pages, end - page));
         groups.push_back({part.sequence, layer, page, pages});
         page += pages;
       }
@@ -82,9 +86,10 @@ void SessionState::drop_primed() {
   prefetch->cancel();
 }
 
-// A page's K and V are adjacent on both sides, padding included: one segment a page, one submit a group.
+// A page's K and V are adjacent on both sides, padding included: one segment a page, one submit a
+// group.
 Result<std::uint64_t> SessionState::fetch(const PageGroup& group,
-                                            const std::vector<std::uint32_t>& slots) {
+                                          const std::vector<std::uint32_t>& slots) {
   SequenceHistory& history = sequences[group.sequence].history;
   std::vector<kvspan_segment_t> segments;
   Waits waits;
@@ -114,8 +119,8 @@ Result<std::uint64_t> SessionState::fetch(const PageGroup& group,
   return value;
 }
 
-// Work behind earlier commits may have failed since: then those commits fell, and the engine must know before it hands
-// in rows for positions that are not there any more.
+// Work behind earlier commits may have failed since: then those commits fell, and the engine must
+// know before it hands in rows for positions that are not there any more.
 Result<void> SessionState::check_health() {
   if (failed) {
     return recover();
@@ -134,8 +139,8 @@ Result<void> SessionState::check_health() {
 Result<void> Session::begin_step(std::span<const StepRows> rows, Phase phase) {
   SessionState& state = *state_;
   if (state.step) {
-    return tl::unexpected(Error{Errc::busy, "a step is open already; commit or cancel it first", 0, 0,
-                                0, "session"});
+    return tl::unexpected(
+        Error{Errc::busy, "a step is open already; commit or cancel it first", 0, 0, 0, "session"});
   }
   if (auto healthy = state.check_health(); !healthy) {
     return healthy;
@@ -184,9 +189,8 @@ Result<void> Session::commit(std::span<const std::uint32_t> accepted) {
   for (std::size_t index = 0; index < accepted.size(); ++index) {
     if (accepted[index] > step.parts[index].rows) {
       return tl::unexpected(refuse("sequence " + std::to_string(step.parts[index].sequence) +
-                                   " wrote " + std::to_string(step.parts[index].rows) +
-                                   " rows; " + std::to_string(accepted[index]) +
-                                   " cannot be accepted"));
+                                   " wrote " + std::to_string(step.parts[index].rows) + " rows; " +
+                                   std::to_string(accepted[index]) + " cannot be accepted"));
     }
   }
   const Moment published = Moment::at(LaneId::download, step.published);
@@ -204,7 +208,8 @@ Result<void> Session::commit(std::span<const std::uint32_t> accepted) {
   state.tails->unpin_all();
   state.step.reset();
   ++state.counters.steps;
-  // The next step most likely has the same sequences: its first groups start now, while the engine does other work.
+  // The next step most likely has the same sequences: its first groups start now, while the engine
+  // does other work.
   state.prefetch->demand(state.demanded(next));
   // Priming is an extra: if it fails, so will the next step, which returns why.
   (void)state.prefetch->pump();

@@ -10,7 +10,9 @@ namespace kvspan {
 void Prefetcher::demand(std::vector<PageGroup> groups) {
   const bool primed_right =
       fetched_.size() <= groups.size() &&
-      std::equal(fetched_.begin(), fetched_.end(), groups.begin(),
+      std::equal(fetched_.begin(),
+                 fetched_.end(),
+                 groups.begin(),
                  [](const FetchedGroup& a, const PageGroup& b) { return a.group == b; });
   if (!primed_right) {
     cancel();
@@ -43,8 +45,11 @@ Result<FetchedGroup> Prefetcher::next() {
   }
   if (fetched_.empty()) {
     return tl::unexpected(Error{Errc::internal,
-                                "a wave was asked for that no demand covers; report this bug", 0, 0,
-                                0, "prefetch"});
+                                "a wave was asked for that no demand covers; report this bug",
+                                0,
+                                0,
+                                0,
+                                "prefetch"});
   }
   FetchedGroup group = std::move(fetched_.front());
   fetched_.pop_front();

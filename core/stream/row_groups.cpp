@@ -2,9 +2,9 @@
 // Row groups and split parts; S(n) itself is in memory/budget.hpp, since the planner bounds by it.
 #include "kvspan/core/stream/row_groups.hpp"
 
-#include <algorithm>
-
 #include "kvspan/core/memory/budget.hpp"
+
+#include <algorithm>
 
 namespace kvspan {
 
@@ -32,8 +32,11 @@ std::vector<RowGroup> row_groups(const RowGroupRequest& request) {
   return groups;
 }
 
-std::vector<SplitPart> split_parts(const RowGroup& group, std::uint64_t begin, std::uint64_t end,
-                                   std::uint32_t granule, std::uint64_t total_tokens) {
+std::vector<SplitPart> split_parts(const RowGroup& group,
+                                   std::uint64_t begin,
+                                   std::uint64_t end,
+                                   std::uint32_t granule,
+                                   std::uint64_t total_tokens) {
   const std::uint64_t rounded = (group.visible_end + granule - 1) / granule * granule;
   const std::uint64_t stop = std::min(rounded, total_tokens);
   std::vector<SplitPart> parts;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// plan(): exact bytes, the minimum and the byte below it, and properties over random geometries. No device.
+// plan(): exact bytes, the minimum and the byte below it, and properties over random geometries. No
+// device.
 #include "kvspan/core/memory/budget.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +13,9 @@
 namespace kvspan {
 namespace {
 
-kvspan_attention_caps_t caps_of(std::uint32_t granule, std::uint32_t splits, std::uint64_t workspace) {
+kvspan_attention_caps_t caps_of(std::uint32_t granule,
+                                std::uint32_t splits,
+                                std::uint64_t workspace) {
   kvspan_attention_caps_t caps{};
   caps.level = KVSPAN_LEVEL_NATIVE;
   caps.span_granule = granule;
@@ -23,7 +26,8 @@ kvspan_attention_caps_t caps_of(std::uint32_t granule, std::uint32_t splits, std
 }
 
 CapabilityLookup fixed(const kvspan_attention_caps_t& caps) {
-  return [caps](std::size_t, Phase, std::uint32_t) -> Result<kvspan_attention_caps_t> { return caps; };
+  return
+      [caps](std::size_t, Phase, std::uint32_t) -> Result<kvspan_attention_caps_t> { return caps; };
 }
 
 PlanRequest long_context() {
@@ -88,15 +92,19 @@ Scenario random_scenario(std::mt19937_64& random) {
   const auto pick = [&](std::uint64_t low, std::uint64_t high) {
     return std::uniform_int_distribution<std::uint64_t>(low, high)(random);
   };
-  const kvspan_type_t types[] = {KVSPAN_TYPE_F16, KVSPAN_TYPE_Q8_0, KVSPAN_TYPE_Q4_0, KVSPAN_TYPE_F32};
+  const kvspan_type_t types[] = {
+      KVSPAN_TYPE_F16, KVSPAN_TYPE_Q8_0, KVSPAN_TYPE_Q4_0, KVSPAN_TYPE_F32};
   const std::uint32_t heads[] = {64, 96, 128, 256};
   Scenario scenario;
   PlanRequest& request = scenario.request;
   const std::uint64_t layers = pick(1, 6);
   for (std::uint64_t layer = 0; layer < layers; ++layer) {
     const auto kv_heads = static_cast<std::uint32_t>(pick(1, 4));
-    request.geometry.layers.push_back({types[pick(0, 3)], types[pick(0, 3)], heads[pick(0, 3)],
-                                       heads[pick(0, 3)], kv_heads,
+    request.geometry.layers.push_back({types[pick(0, 3)],
+                                       types[pick(0, 3)],
+                                       heads[pick(0, 3)],
+                                       heads[pick(0, 3)],
+                                       kv_heads,
                                        kv_heads * static_cast<std::uint32_t>(pick(1, 6))});
   }
   request.geometry.page_tokens = static_cast<std::uint32_t>(32U << pick(0, 4));
@@ -106,10 +114,10 @@ Scenario random_scenario(std::mt19937_64& random) {
   request.decode_rows = static_cast<std::uint32_t>(pick(1, 64));
   request.capabilities =
       fixed(caps_of(32, static_cast<std::uint32_t>(pick(1, 16)), pick(0, 1) * pick(0, 100000)));
-  scenario.text = std::to_string(layers) + " layers, page " +
-                  std::to_string(request.geometry.page_tokens) + ", context " +
-                  std::to_string(request.context_tokens) + ", rows " +
-                  std::to_string(request.prefill_rows_max) + "/" + std::to_string(request.decode_rows);
+  scenario.text =
+      std::to_string(layers) + " layers, page " + std::to_string(request.geometry.page_tokens) +
+      ", context " + std::to_string(request.context_tokens) + ", rows " +
+      std::to_string(request.prefill_rows_max) + "/" + std::to_string(request.decode_rows);
   return scenario;
 }
 

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tiny engine: K, V and Q of a token are a pure function of (sequence tag, layer, token), so that any two runs can be
-// compared row by row. Buffers lie in the backend's host memory.
+// A tiny engine: K, V and Q of a token are a pure function of (sequence tag, layer, token), so that
+// any two runs can be compared row by row. Buffers lie in the backend's host memory.
 #pragma once
+
+#include "kvspan/core/session/session.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <vector>
-
-#include "kvspan/core/session/session.hpp"
 
 namespace kvspan::test {
 
 // A number in [-1, 1) from five integers. Source: the splitmix64 finaliser.
-inline float noise(std::uint64_t a, std::uint64_t b, std::uint64_t c, std::uint64_t d,
-                   std::uint64_t e) {
+inline float noise(
+    std::uint64_t a, std::uint64_t b, std::uint64_t c, std::uint64_t d, std::uint64_t e) {
   std::uint64_t x = a * 0x9e3779b97f4a7c15ULL + b * 0xbf58476d1ce4e5b9ULL +
                     c * 0x94d049bb133111ebULL + d * 0x2545f4914f6cdd1dULL + e + 1;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -31,9 +32,7 @@ struct Buffer {
   std::uint32_t heads = 0;
   std::uint32_t head_size = 0;
 
-  [[nodiscard]] float* row(std::uint64_t index) const {
-    return data + index * heads * head_size;
-  }
+  [[nodiscard]] float* row(std::uint64_t index) const { return data + index * heads * head_size; }
 
   [[nodiscard]] kvspan_rows_t rows() const {
     kvspan_rows_t out{};
@@ -45,7 +44,9 @@ struct Buffer {
   }
 };
 
-inline Buffer make_buffer(const Backend& backend, std::uint32_t rows, std::uint32_t heads,
+inline Buffer make_buffer(const Backend& backend,
+                          std::uint32_t rows,
+                          std::uint32_t heads,
                           std::uint32_t head_size) {
   Buffer buffer{{}, nullptr, heads, head_size};
   const std::uint64_t bytes = static_cast<std::uint64_t>(rows) * heads * head_size * sizeof(float);
@@ -70,7 +71,9 @@ using Outputs = std::vector<std::vector<float>>;  // [layer][row, q_head, head_s
 
 class Engine {
  public:
-  Engine(const Backend& backend, Session& session, const SessionOptions& options,
+  Engine(const Backend& backend,
+         Session& session,
+         const SessionOptions& options,
          std::uint32_t rows_max)
       : session_(session), options_(options) {
     const LayerGeometry& first = options.geometry.layers.front();
@@ -88,7 +91,15 @@ class Engine {
     out_ = make_buffer(backend, rows_max, first.q_heads, size_v);
   }
 
-  // From now on no call waits: every layer of every step gets buffers of its own, which settle() reads at the end.
+  // What rows hold, instead of noise: (what, tag, layer, token, element), what = 1 for Q, 2 for K,
+  // 3 for V.
+  using Content = std::function<float(
+      std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t)>;
+
+  void set_content(Content content) { content_ = std::move(content); }
+
+  // From now on no call waits: every layer of every step gets buffers of its own, which settle()
+  // reads at the end.
   void never_wait(const Backend& backend, std::uint32_t rows_max) {
     backend_ = &backend;
     rows_max_ = rows_max;
@@ -135,15 +146,20 @@ class Engine {
     v_.head_size = out_.head_size = layer.head_size_v;
   }
 
-  static void fill(const Buffer& buffer, std::uint64_t row, std::uint64_t what, std::uint64_t tag,
-                   std::uint64_t layer, std::uint64_t token) {
+  void fill(const Buffer& buffer,
+            std::uint64_t row,
+            std::uint64_t what,
+            std::uint64_t tag,
+            std::uint64_t layer,
+            std::uint64_t token) const {
     float* const target = buffer.row(row);
     for (std::uint32_t index = 0; index < buffer.heads * buffer.head_size; ++index) {
-      target[index] = noise(what, tag, layer, token, index);
+      target[index] = content_(what, tag, layer, token, index);
     }
   }
 
-  Result<void> one_layer(const std::vector<EngineRows>& parts, std::uint32_t layer,
+  Result<void> one_layer(const std::vector<EngineRows>& parts,
+                         std::uint32_t layer,
                          Outputs* outputs) {
     if (backend_ != nullptr) {
       q_ = make_buffer(*backend_, rows_max_, q_.heads, 64);
@@ -199,6 +215,7 @@ class Engine {
 
   Session& session_;
   SessionOptions options_;
+  Content content_ = noise;
   const Backend* backend_ = nullptr;
   std::uint32_t rows_max_ = 0;
   std::vector<Open> open_;

@@ -2,14 +2,14 @@
 // Row groups and split parts against a brute-force reading of the contract, token by token.
 #include "kvspan/core/stream/row_groups.hpp"
 
+#include "kvspan/core/memory/budget.hpp"
+
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
 #include <set>
 #include <string>
-
-#include "kvspan/core/memory/budget.hpp"
 
 namespace kvspan {
 namespace {
@@ -34,8 +34,9 @@ TEST(RowGroups, EveryRowHasItsOwnSplitLength) {
       ++entries;
       for (std::uint32_t index = 0; index < group.rows; ++index, ++row) {
         const std::uint64_t end = request.first_token + row + 1;
-        const std::uint64_t begin =
-            request.window_tokens == 0 || end <= request.window_tokens ? 0 : end - request.window_tokens;
+        const std::uint64_t begin = request.window_tokens == 0 || end <= request.window_tokens
+                                        ? 0
+                                        : end - request.window_tokens;
         EXPECT_EQ(group.split_tokens, split_tokens(end - begin, request.splits, request.granule));
         EXPECT_LE(group.visible_begin, begin);
         EXPECT_GE(group.visible_end, end);
@@ -47,8 +48,8 @@ TEST(RowGroups, EveryRowHasItsOwnSplitLength) {
   }
 }
 
-// However the history is cut into pieces, each split's parts cover exactly its visible tokens, ascending, begun once and
-// finished once, and never touch a token twice.
+// However the history is cut into pieces, each split's parts cover exactly its visible tokens,
+// ascending, begun once and finished once, and never touch a token twice.
 TEST(SplitParts, CoverEachSplitOnceHoweverPiecesAreCut) {
   std::mt19937_64 random(32);
   const auto pick = [&](std::uint64_t low, std::uint64_t high) {
@@ -57,8 +58,11 @@ TEST(SplitParts, CoverEachSplitOnceHoweverPiecesAreCut) {
   for (int round = 0; round < 500; ++round) {
     SCOPED_TRACE("seed 32, round " + std::to_string(round));
     const auto granule = static_cast<std::uint32_t>(1U << pick(0, 5));
-    RowGroupRequest request{pick(0, 2000), static_cast<std::uint32_t>(pick(1, 100)),
-                            pick(0, 1) * pick(1, 500), static_cast<std::uint32_t>(pick(1, 9)), granule};
+    RowGroupRequest request{pick(0, 2000),
+                            static_cast<std::uint32_t>(pick(1, 100)),
+                            pick(0, 1) * pick(1, 500),
+                            static_cast<std::uint32_t>(pick(1, 9)),
+                            granule};
     const std::uint64_t total = request.first_token + request.rows;
     for (const RowGroup& group : row_groups(request)) {
       std::map<std::uint64_t, std::uint64_t> next;

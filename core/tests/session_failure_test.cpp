@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failures as values: the nth allocation, the nth submit, cancellation at any call. Afterwards every sequence is at a
-// commit, nothing leaked, and the run that goes on has the bits of the run in which nothing happened.
+// Failures as values: the nth allocation, the nth submit, cancellation at any call. Afterwards
+// every sequence is at a commit, nothing leaked, and the run that goes on has the bits of the run
+// in which nothing happened.
+#include "kvspan/core/session/session.hpp"
+
+#include "engine_rig.hpp"
+#include "stub_rig.hpp"
+
 #include <gtest/gtest.h>
 
 #include <string>
-
-#include "engine_rig.hpp"
-#include "kvspan/core/session/session.hpp"
-#include "stub_rig.hpp"
 
 namespace kvspan::test {
 namespace {
@@ -27,8 +29,8 @@ SessionOptions streaming_options(const Backend& backend) {
   return options;
 }
 
-// Appends from the committed tokens to kTokens, then attends one decode token and truncates it away again: what the
-// sequence is, in bits.
+// Appends from the committed tokens to kTokens, then attends one decode token and truncates it away
+// again: what the sequence is, in bits.
 Outputs finish(Session& session, Engine& engine, SequenceId sequence) {
   std::uint64_t token = *session.tokens(sequence);
   while (token < kTokens) {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The session's promise on the stub: whatever the arena, the order of the scheduler, the waits, the neighbours and the
-// history of truncations, failures and cancellations, the outputs have the bits of the resident run.
+// The session's promise on the stub: whatever the arena, the order of the scheduler, the waits, the
+// neighbours and the history of truncations, failures and cancellations, the outputs have the bits
+// of the resident run.
 #include "kvspan/core/session/session.hpp"
+
+#include "engine_rig.hpp"
+#include "stub_rig.hpp"
 
 #include <gtest/gtest.h>
 
 #include <string>
-
-#include "engine_rig.hpp"
-#include "stub_rig.hpp"
 
 namespace kvspan::test {
 namespace {
@@ -17,7 +18,9 @@ constexpr std::uint32_t kPromptTokens = 90;
 constexpr std::uint32_t kDecodeTokens = 12;
 
 // Prompt in chunks of `chunk`, then single tokens; outputs of every step.
-Result<Outputs> run(const Backend& backend, const SessionOptions& options, std::uint32_t chunk,
+Result<Outputs> run(const Backend& backend,
+                    const SessionOptions& options,
+                    std::uint32_t chunk,
                     Counters* counters = nullptr) {
   auto session = Session::open(backend, options);
   if (!session) {
@@ -29,7 +32,8 @@ Result<Outputs> run(const Backend& backend, const SessionOptions& options, std::
   Outputs outputs;
   std::uint64_t token = 0;
   while (token < kPromptTokens) {
-    const auto rows = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk, kPromptTokens - token));
+    const auto rows =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk, kPromptTokens - token));
     auto done = engine.step({{*sequence, 7, token, rows}}, Phase::prefill, &outputs);
     if (!done) {
       return tl::unexpected(done.error());
@@ -117,8 +121,8 @@ TEST(Session, ChunkWidthMovesNoBit) {
   std::vector<float> narrow_rows[2];
   std::vector<float> wide_rows[2];
   for (std::size_t index = 0; index < narrow.size(); ++index) {
-    narrow_rows[index % 2].insert(narrow_rows[index % 2].end(), narrow[index].begin(),
-                                  narrow[index].end());
+    narrow_rows[index % 2].insert(
+        narrow_rows[index % 2].end(), narrow[index].begin(), narrow[index].end());
   }
   for (std::size_t index = 0; index < wide.size(); ++index) {
     wide_rows[index % 2].insert(wide_rows[index % 2].end(), wide[index].begin(), wide[index].end());
@@ -138,14 +142,16 @@ TEST(Session, EverySchedulerOrderGivesTheSameBits) {
     SessionOptions options = small_options();
     options.prefill_rows_fixed = chunk;
     options.lanes.waits = seed % 2 == 0 ? WaitMode::strict : WaitMode::normal;
-    options.arena_bytes = minimum_arena(rig.backend(), options) + static_cast<std::uint64_t>(seed % 7) * 2500;
+    options.arena_bytes =
+        minimum_arena(rig.backend(), options) + static_cast<std::uint64_t>(seed % 7) * 2500;
     const auto outputs = run(rig.backend(), options, chunk);
     ASSERT_TRUE(outputs.has_value()) << outputs.error().message;
     ASSERT_TRUE(same_bits(*outputs, expected));
   }
 }
 
-// All of it queued, nothing waited for until the end: every lane may run as far ahead as its waits allow.
+// All of it queued, nothing waited for until the end: every lane may run as far ahead as its waits
+// allow.
 TEST(Session, AnEngineThatNeverWaitsGetsTheSameBits) {
   // One page a chunk leaves every page complete; 13 rows a chunk begin and end inside pages.
   const Outputs aligned = resident_run(8);
@@ -172,8 +178,8 @@ TEST(Session, AnEngineThatNeverWaitsGetsTheSameBits) {
         const bool prefill = token < kPromptTokens;
         const auto rows = static_cast<std::uint32_t>(
             prefill ? std::min<std::uint64_t>(chunk, kPromptTokens - token) : 1);
-        const auto done = engine.step({{sequence, 7, token, rows}},
-                                      prefill ? Phase::prefill : Phase::decode, nullptr);
+        const auto done = engine.step(
+            {{sequence, 7, token, rows}}, prefill ? Phase::prefill : Phase::decode, nullptr);
         ASSERT_TRUE(done.has_value()) << done.error().message;
         token += rows;
       }
@@ -259,7 +265,8 @@ TEST(Session, SeveralSequencesKeepTheirOwnHistories) {
   }
   EXPECT_EQ(session->add_sequence().error().code, Errc::too_large);
   Engine engine(rig.backend(), *session, options, 64);
-  // Sequence 1 has the content of the expected run, its neighbours others; they advance at different speeds.
+  // Sequence 1 has the content of the expected run, its neighbours others; they advance at
+  // different speeds.
   Outputs outputs;
   std::uint64_t token = 0;
   std::uint64_t others[2] = {0, 0};
@@ -267,16 +274,21 @@ TEST(Session, SeveralSequencesKeepTheirOwnHistories) {
     for (std::size_t layer = 0; layer < step.size(); ++layer) {
       const LayerGeometry& geometry = options.geometry.layers[layer];
       const std::size_t row = geometry.q_heads * geometry.head_size_v;
-      outputs.emplace_back(step[layer].begin() + static_cast<std::ptrdiff_t>(before * row),
-                           step[layer].begin() + static_cast<std::ptrdiff_t>((before + rows) * row));
+      outputs.emplace_back(
+          step[layer].begin() + static_cast<std::ptrdiff_t>(before * row),
+          step[layer].begin() + static_cast<std::ptrdiff_t>((before + rows) * row));
     }
   };
   while (token < kPromptTokens) {
-    const auto rows = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk, kPromptTokens - token));
+    const auto rows =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk, kPromptTokens - token));
     Outputs step;
     ASSERT_TRUE(engine
-                    .step({{ids[0], 100, others[0], 3}, {ids[1], 7, token, rows}, {ids[2], 200, others[1], 7}},
-                          Phase::prefill, &step)
+                    .step({{ids[0], 100, others[0], 3},
+                           {ids[1], 7, token, rows},
+                           {ids[2], 200, others[1], 7}},
+                          Phase::prefill,
+                          &step)
                     .has_value());
     own_rows(step, 3, rows);
     others[0] += 3;
@@ -286,8 +298,9 @@ TEST(Session, SeveralSequencesKeepTheirOwnHistories) {
   for (std::uint32_t index = 0; index < kDecodeTokens; ++index, ++token) {
     Outputs step;
     if (index % 2 == 0) {
-      ASSERT_TRUE(engine.step({{ids[2], 200, others[1], 1}, {ids[1], 7, token, 1}}, Phase::decode, &step)
-                      .has_value());
+      ASSERT_TRUE(
+          engine.step({{ids[2], 200, others[1], 1}, {ids[1], 7, token, 1}}, Phase::decode, &step)
+              .has_value());
       own_rows(step, 1, 1);
       ++others[1];
     } else {
@@ -296,6 +309,41 @@ TEST(Session, SeveralSequencesKeepTheirOwnHistories) {
     }
   }
   EXPECT_TRUE(same_bits(outputs, expected));
+}
+
+// All K = 0, so every token weighs the same; V is 1024 in one token of 256 and 0 in the others:
+// exactly 4.0 whichever page holds it, through two ring slots. A page lost, stale, doubled or
+// misplaced gives another number.
+TEST(Session, FindsTheNeedleInEveryPage) {
+  for (std::uint64_t needle_page = 0; needle_page < 64; ++needle_page) {
+    SCOPED_TRACE("page " + std::to_string(needle_page));
+    StubRig rig({{"queues", "shuffled"}, {"seed", std::to_string(needle_page + 1)}});
+    SessionOptions options;
+    options.geometry.layers = {{KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 8, 8, 1, 2}};
+    options.geometry.page_tokens = 4;
+    options.context_tokens = 256;
+    options.prefill_rows_fixed = 5;
+    options.arena_bytes = minimum_arena(rig.backend(), options);
+    auto session = Session::open(rig.backend(), options);
+    ASSERT_TRUE(session.has_value()) << session.error().message;
+    ASSERT_EQ(session->plan().ring_slots, 2U);
+    const SequenceId sequence = *session->add_sequence();
+    Engine engine(rig.backend(), *session, options, 8);
+    const std::uint64_t needle = needle_page * 4 + needle_page % 4;
+    engine.set_content(
+        [needle](
+            std::uint64_t what, std::uint64_t, std::uint64_t, std::uint64_t token, std::uint64_t) {
+          return what == 3 && token == needle ? 1024.0F : (what == 1 ? 1.0F : 0.0F);
+        });
+    for (std::uint64_t token = 0; token < 255; token += 5) {
+      ASSERT_TRUE(engine.step({{sequence, 1, token, 5}}, Phase::prefill, nullptr).has_value());
+    }
+    Outputs outputs;
+    ASSERT_TRUE(engine.step({{sequence, 1, 255, 1}}, Phase::decode, &outputs).has_value());
+    for (const float value : outputs.front()) {
+      ASSERT_EQ(value, 4.0F);
+    }
+  }
 }
 
 TEST(Session, TruncateThenAppendEqualsTheRunThatNeverWentAstray) {
@@ -307,14 +355,15 @@ TEST(Session, TruncateThenAppendEqualsTheRunThatNeverWentAstray) {
   ASSERT_TRUE(session.has_value());
   const SequenceId sequence = *session->add_sequence();
   Engine engine(rig.backend(), *session, options, 64);
-  const auto append = [&](std::uint64_t tag, std::uint64_t from, std::uint64_t to, Outputs* outputs) {
-    while (from < to) {
-      const auto rows = static_cast<std::uint32_t>(std::min<std::uint64_t>(11, to - from));
-      const auto done = engine.step({{sequence, tag, from, rows}}, Phase::prefill, outputs);
-      ASSERT_TRUE(done.has_value()) << done.error().message;
-      from += rows;
-    }
-  };
+  const auto append =
+      [&](std::uint64_t tag, std::uint64_t from, std::uint64_t to, Outputs* outputs) {
+        while (from < to) {
+          const auto rows = static_cast<std::uint32_t>(std::min<std::uint64_t>(11, to - from));
+          const auto done = engine.step({{sequence, tag, from, rows}}, Phase::prefill, outputs);
+          ASSERT_TRUE(done.has_value()) << done.error().message;
+          from += rows;
+        }
+      };
   Outputs straight;
   append(7, 0, 60, nullptr);
   append(7, 60, 82, &straight);

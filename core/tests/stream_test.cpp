@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ring, tails, prefetch, history: the bookkeeping, without a device.
+#include "kvspan/core/history/sequence_history.hpp"
+#include "kvspan/core/stream/prefetch.hpp"
+#include "kvspan/core/stream/slot_ring.hpp"
+#include "kvspan/core/stream/tail_slots.hpp"
+
 #include <gtest/gtest.h>
 
 #include <deque>
 #include <random>
 #include <set>
 #include <string>
-
-#include "kvspan/core/history/sequence_history.hpp"
-#include "kvspan/core/stream/prefetch.hpp"
-#include "kvspan/core/stream/slot_ring.hpp"
-#include "kvspan/core/stream/tail_slots.hpp"
 
 namespace kvspan {
 namespace {
@@ -99,15 +99,17 @@ TEST(Prefetcher, FetchesInDemandOrderAndNeverIntoATakenSlot) {
     std::set<std::uint32_t> in_use;
     std::vector<PageGroup> fetched;
     std::uint64_t value = 0;
-    Prefetcher prefetch(ring, [&](const PageGroup& group, const std::vector<std::uint32_t>& into)
-                                  -> Result<std::uint64_t> {
-      for (const std::uint32_t slot : into) {
-        EXPECT_TRUE(in_use.insert(slot).second) << "slot " << slot << " is still read";
-      }
-      EXPECT_EQ(into.size(), group.pages);
-      fetched.push_back(group);
-      return ++value;
-    });
+    Prefetcher prefetch(ring,
+                        [&](const PageGroup& group,
+                            const std::vector<std::uint32_t>& into) -> Result<std::uint64_t> {
+                          for (const std::uint32_t slot : into) {
+                            EXPECT_TRUE(in_use.insert(slot).second)
+                                << "slot " << slot << " is still read";
+                          }
+                          EXPECT_EQ(into.size(), group.pages);
+                          fetched.push_back(group);
+                          return ++value;
+                        });
     const std::vector<PageGroup> wanted = groups_of(3, 11, 3);
     prefetch.demand(wanted);
     ASSERT_TRUE(prefetch.pump().has_value());
@@ -131,8 +133,10 @@ TEST(Prefetcher, FetchesInDemandOrderAndNeverIntoATakenSlot) {
 TEST(Prefetcher, KeepsWhatWasPrimedForTheSameDemandAndDropsTheRest) {
   SlotRing ring(0, 6);
   int fetches = 0;
-  Prefetcher prefetch(ring, [&](const PageGroup&, const std::vector<std::uint32_t>&)
-                                -> Result<std::uint64_t> { return static_cast<std::uint64_t>(++fetches); });
+  Prefetcher prefetch(
+      ring, [&](const PageGroup&, const std::vector<std::uint32_t>&) -> Result<std::uint64_t> {
+        return static_cast<std::uint64_t>(++fetches);
+      });
   prefetch.demand(groups_of(2, 6, 3));
   ASSERT_TRUE(prefetch.pump().has_value());
   EXPECT_EQ(fetches, 2);
@@ -147,17 +151,19 @@ TEST(Prefetcher, KeepsWhatWasPrimedForTheSameDemandAndDropsTheRest) {
 
 TEST(Prefetcher, AFailedFetchGivesItsSlotsBack) {
   SlotRing ring(0, 4);
-  Prefetcher prefetch(ring, [](const PageGroup&, const std::vector<std::uint32_t>&)
-                                -> Result<std::uint64_t> {
-    return tl::unexpected(Error{Errc::device_lost, "gone"});
-  });
+  Prefetcher prefetch(
+      ring, [](const PageGroup&, const std::vector<std::uint32_t>&) -> Result<std::uint64_t> {
+        return tl::unexpected(Error{Errc::device_lost, "gone"});
+      });
   prefetch.demand(groups_of(1, 4, 2));
   EXPECT_EQ(prefetch.pump().error().code, Errc::device_lost);
   prefetch.cancel();
   EXPECT_EQ(ring.free(), 4U);
 }
 
-Moment down(std::uint64_t value) { return Moment::at(LaneId::download, value); }
+Moment down(std::uint64_t value) {
+  return Moment::at(LaneId::download, value);
+}
 
 TEST(SequenceHistory, FallsBackToTheNewestCompleteCommit) {
   SequenceHistory history(2, 4);

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stub device for core's tests: virtual time, a seeded scheduler, sparse memory, planted faults. The plugin comes
-// through the SDK's loader like any other. Not here: sessions (engine_rig.hpp).
+// A stub device for core's tests: virtual time, a seeded scheduler, sparse memory, planted faults.
+// The plugin comes through the SDK's loader like any other. Not here: sessions (engine_rig.hpp).
 #pragma once
+
+#include "kvspan/core/backend/backend.hpp"
+#include "kvspan/sdk/handle.hpp"
+#include "kvspan/sdk/loader.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,10 +13,6 @@
 #include <map>
 #include <memory>
 #include <string>
-
-#include "kvspan/core/backend/backend.hpp"
-#include "kvspan/sdk/handle.hpp"
-#include "kvspan/sdk/loader.hpp"
 
 namespace kvspan::test {
 
@@ -29,8 +29,14 @@ class StubRig {
     kvspan_device_info_t info{};
     info.struct_size = sizeof info;
     EXPECT_EQ(plugin_.device()->describe(plugin_.self(), 0, &info, &error), KVSPAN_OK);
-    BackendTables tables{plugin_.device(), plugin_.memory(), plugin_.queue(),     plugin_.fence(),
-                         plugin_.copy(),   plugin_.codec(),  plugin_.attention(), plugin_.debug()};
+    BackendTables tables{plugin_.device(),
+                         plugin_.memory(),
+                         plugin_.queue(),
+                         plugin_.fence(),
+                         plugin_.copy(),
+                         plugin_.codec(),
+                         plugin_.attention(),
+                         plugin_.debug()};
     backend_ = std::make_unique<Backend>(tables, device_.get(), info);
   }
 
@@ -47,7 +53,8 @@ class StubRig {
     return counters;
   }
 
-  // OK only when every memory, queue and fence was given back: the leak check of every test that calls it.
+  // OK only when every memory, queue and fence was given back: the leak check of every test that
+  // calls it.
   [[nodiscard]] kvspan_result_t close(kvspan_error_t* error) { return device_.reset(error); }
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every command of the tool has in common: it adds itself to the parser and returns an exit status when run.
+// What every command of the tool has in common: it adds itself to the parser and returns an exit
+// status when run.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,7 +19,8 @@ struct GlobalOptions {
 // Runs the parsed command and returns its exit status.
 using RunCommand = std::function<int()>;
 
-// Each adds a subcommand to `app`; the returned function is called when it was chosen. `global` outlives it.
+// Each adds a subcommand to `app`; the returned function is called when it was chosen. `global`
+// outlives it.
 RunCommand add_list(CLI::App& app, const GlobalOptions& global);
 RunCommand add_inspect(CLI::App& app, const GlobalOptions& global);
 RunCommand add_plan(CLI::App& app, const GlobalOptions& global);

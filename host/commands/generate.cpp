@@ -1,18 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// `kvspan generate`: real text from a real model whose KV need not fit the arena; --verify proves that it made no
-// difference. Options to request, run, compare, sum up. The run itself: generation.cpp.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <thread>
+// `kvspan generate`: real text from a real model whose KV need not fit the arena; --verify proves
+// that it made no difference. Options to request, run, compare, sum up. The run itself:
+// generation.cpp.
+#include "kvspan/core/layout/kv_type.hpp"
 
 #include "amount.hpp"
 #include "command.hpp"
@@ -22,12 +12,24 @@
 #include "generation_report.hpp"
 #include "interrupt.hpp"
 #include "json_file.hpp"
-#include "kvspan/core/layout/kv_type.hpp"
 #include "model/gguf.hpp"
 #include "model/tokenizer.hpp"
 #include "opened_plugin.hpp"
 #include "report.hpp"
 #include "standard_streams.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
 
 namespace kvspan::host {
 
@@ -116,12 +118,19 @@ Result<Input> read_input(const GenerateOptions& options) {
   const std::uint64_t needed = prompt->size() + options.tokens;
   const std::uint64_t context = loaded->geometry().context_tokens;
   if (needed > context) {
-    return tl::unexpected(Error{
-        Errc::too_large,
-        fmt::format("the prompt's {} tokens and {} to generate are {} more than the model's context "
-                    "of {}; shorten the prompt or ask for fewer tokens",
-                    prompt->size(), options.tokens, needed - context, context),
-        0, 0, 0, "context"});
+    return tl::unexpected(
+        Error{Errc::too_large,
+              fmt::format(
+                  "the prompt's {} tokens and {} to generate are {} more than the model's context "
+                  "of {}; shorten the prompt or ask for fewer tokens",
+                  prompt->size(),
+                  options.tokens,
+                  needed - context,
+                  context),
+              0,
+              0,
+              0,
+              "context"});
   }
   return Input{std::move(*loaded), std::move(*tokenizer), std::move(*prompt)};
 }
@@ -141,8 +150,8 @@ Result<GenerationRequest> request_of(const GenerateOptions& options, const Input
     request.stop_ids.push_back(*input.tokenizer.eos());
   }
   SessionOptions& session = request.session;
-  const LayerGeometry layer{k_type->id,        v_type->id,     sizes.head_size_k,
-                            sizes.head_size_v, sizes.kv_heads, sizes.q_heads};
+  const LayerGeometry layer{
+      k_type->id, v_type->id, sizes.head_size_k, sizes.head_size_v, sizes.kv_heads, sizes.q_heads};
   session.geometry.layers.assign(sizes.layers, layer);
   session.geometry.page_tokens = options.page_tokens;
   session.context_tokens = input.prompt.size() + options.tokens;
@@ -164,17 +173,23 @@ Result<GenerationRequest> request_of(const GenerateOptions& options, const Input
 }
 
 // One run with its progress line.
-Result<GenerationResult> watched_run(const OpenedPlugin& opened, model::ThreadTeam& team,
+Result<GenerationResult> watched_run(const OpenedPlugin& opened,
+                                     model::ThreadTeam& team,
                                      const GenerationRequest& request) {
   ProgressLine line;
   return generate(
-      opened.backend(), team, request, [&](const Progress& progress) { line.show(progress); },
+      opened.backend(),
+      team,
+      request,
+      [&](const Progress& progress) { line.show(progress); },
       [] { return Interrupt::requested(); });
 }
 
 // The same with everything resident, in the same chunks.
-Result<Verification> verify(const OpenedPlugin& opened, model::ThreadTeam& team,
-                            GenerationRequest request, const GenerationResult& streamed) {
+Result<Verification> verify(const OpenedPlugin& opened,
+                            model::ThreadTeam& team,
+                            GenerationRequest request,
+                            const GenerationResult& streamed) {
   request.session.arena_bytes = kWholeHistoryArena;
   request.session.prefill_rows_fixed = streamed.plan.prefill_rows;
   auto resident = watched_run(opened, team, request);
@@ -192,8 +207,10 @@ int status_of(const GenerationReport& report) {
 }
 
 // Runs and, if asked, verifies: everything that needs the plugin.
-Result<GenerationReport> report_of(const GenerateOptions& options, const std::string& plugin_file,
-                                   const Input& input, const GenerationRequest& request) {
+Result<GenerationReport> report_of(const GenerateOptions& options,
+                                   const std::string& plugin_file,
+                                   const Input& input,
+                                   const GenerationRequest& request) {
   const std::uint32_t threads =
       options.threads != 0 ? options.threads
                            : std::clamp(std::thread::hardware_concurrency(), 1U, kThreadsMax);
@@ -283,9 +300,11 @@ RunCommand add_generate(CLI::App& app, const GlobalOptions& global) {
   command->add_option("--tokens", o.tokens, "Tokens to generate")
       ->capture_default_str()
       ->check(CLI::Range(1U, 1U << 20));
-  command->add_option("--arena", o.arena,
-                      "Device memory for K/V, scratch included: bytes, 6.3MB, 6MiB, or 25% of the "
-                      "history's bytes; 100% keeps all of it resident")
+  command
+      ->add_option("--arena",
+                   o.arena,
+                   "Device memory for K/V, scratch included: bytes, 6.3MB, 6MiB, or 25% of the "
+                   "history's bytes; 100% keeps all of it resident")
       ->capture_default_str();
   command->add_option("--k-type", o.k_type, "Type of K")->capture_default_str();
   command->add_option("--v-type", o.v_type, "Type of V")->capture_default_str();
@@ -296,7 +315,8 @@ RunCommand add_generate(CLI::App& app, const GlobalOptions& global) {
   command->add_option("--threads", o.threads, "Threads; 0 = all")
       ->capture_default_str()
       ->check(CLI::Range(0U, kThreadsMax));
-  command->add_flag("--verify", o.verify,
+  command->add_flag("--verify",
+                    o.verify,
                     "Run again with everything resident; ids and logits must be equal bit for bit");
   command->add_option("--json", o.json, "Write the summary as JSON to this file, - for stdout");
   return [&global, options] {

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// `kvspan inspect FILE`: who a plugin says it is and whether it can work here, without running a byte of it.
-#include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
-#include <string>
+// `kvspan inspect FILE`: who a plugin says it is and whether it can work here, without running a
+// byte of it.
+#include "kvspan/sdk/note.hpp"
 
 #include "command.hpp"
 #include "config.hpp"
 #include "json_file.hpp"
-#include "kvspan/sdk/note.hpp"
 #include "report.hpp"
 #include "standard_streams.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <string>
 
 namespace kvspan::host {
 
@@ -24,7 +26,8 @@ std::string joined(const std::vector<std::string>& words) {
   return text.empty() ? "none" : text;
 }
 
-nlohmann::ordered_json note_json(const std::string& file, const sdk::Note& note,
+nlohmann::ordered_json note_json(const std::string& file,
+                                 const sdk::Note& note,
                                  const std::string& misfit) {
   nlohmann::ordered_json out;
   out["file"] = file;
@@ -53,8 +56,13 @@ std::string note_text(const std::string& file, const sdk::Note& note, const std:
   };
   line("file", file);
   line("name", fmt::format("{} {} by {}", note.name, note.version, note.vendor));
-  line("ABI", fmt::format("{}.{} to {}.{}, header {:016x}", note.abi_major, note.minors.min,
-                          note.abi_major, note.minors.max, note.header_hash));
+  line("ABI",
+       fmt::format("{}.{} to {}.{}, header {:016x}",
+                   note.abi_major,
+                   note.minors.min,
+                   note.abi_major,
+                   note.minors.max,
+                   note.header_hash));
   line("needs CPU", fmt::format("x86-64-v{}", note.isa_floor));
   line("links", joined(note.needed));
   line("opens", joined(note.libraries));
@@ -64,7 +72,8 @@ std::string note_text(const std::string& file, const sdk::Note& note, const std:
 }
 
 // Tells all of it also where the plugin does not fit: that is then an error too.
-Result<void> run_inspect(const std::string& name, const std::string& json_path,
+Result<void> run_inspect(const std::string& name,
+                         const std::string& json_path,
                          const GlobalOptions& global) {
   const auto file = find_plugin(name, plugin_folders(global.plugin_folders));
   if (!file) {
@@ -73,10 +82,13 @@ Result<void> run_inspect(const std::string& name, const std::string& json_path,
   sdk::Note note;
   std::string why;
   if (!sdk::read_note(*file, note, why)) {
-    return tl::unexpected(Error{Errc::bad_file,
-                                *file + " " + why +
-                                    "; give a kvspan plugin, `kvspan list` shows those that are found",
-                                0, 0, 0, "plugin"});
+    return tl::unexpected(Error{
+        Errc::bad_file,
+        *file + " " + why + "; give a kvspan plugin, `kvspan list` shows those that are found",
+        0,
+        0,
+        0,
+        "plugin"});
   }
   const std::string misfit = sdk::refusal(note, sdk::machine_here());
   if (!json_path.empty()) {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// `kvspan list`: every plugin that is found, its devices, or the one reason why it cannot be used here.
-#include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
-#include <string>
-
+// `kvspan list`: every plugin that is found, its devices, or the one reason why it cannot be used
+// here.
 #include "command.hpp"
 #include "config.hpp"
 #include "json_file.hpp"
 #include "opened_plugin.hpp"
 #include "report.hpp"
 #include "standard_streams.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <string>
 
 namespace kvspan::host {
 
@@ -71,7 +72,9 @@ std::string plugin_text(const nlohmann::ordered_json& plugin) {
   }
   std::size_t index = 0;
   for (const auto& device : plugin["devices"]) {
-    out += fmt::format("  device {}: {}{}\n", index++, device["name"].get<std::string>(),
+    out += fmt::format("  device {}: {}{}\n",
+                       index++,
+                       device["name"].get<std::string>(),
                        device["unified_memory"].get<bool>() ? " (unified memory)" : "");
   }
   return out;
@@ -85,7 +88,10 @@ Error nothing_found(const std::vector<std::string>& folders) {
   return Error{Errc::not_found,
                "no kvspan-*.so was found in " + (searched.empty() ? "any known folder" : searched) +
                    "; give --plugin-dir",
-               0, 0, 0, "plugin"};
+               0,
+               0,
+               0,
+               "plugin"};
 }
 
 Result<void> run_list(const std::string& json_path, const GlobalOptions& global) {

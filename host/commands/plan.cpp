@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// `kvspan plan`: exact bytes of a geometry on a backend, the minimum arena, and what a given arena becomes.
-// Allocates nothing on the device.
-#include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
-#include <string>
+// `kvspan plan`: exact bytes of a geometry on a backend, the minimum arena, and what a given arena
+// becomes. Allocates nothing on the device.
+#include "kvspan/core/layout/checked.hpp"
+#include "kvspan/core/layout/kv_type.hpp"
+#include "kvspan/core/session/session.hpp"
 
 #include "amount.hpp"
 #include "command.hpp"
 #include "config.hpp"
 #include "exit_code.hpp"
 #include "json_file.hpp"
-#include "kvspan/core/layout/checked.hpp"
-#include "kvspan/core/layout/kv_type.hpp"
-#include "kvspan/core/session/session.hpp"
 #include "model/gguf.hpp"
 #include "model/model_config.hpp"
 #include "opened_plugin.hpp"
 #include "report.hpp"
 #include "standard_streams.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <string>
 
 namespace kvspan::host {
 
@@ -69,9 +70,12 @@ Result<SessionOptions> session_options(const PlanOptions& options) {
     sizes = config->geometry;
   } else if (sizes.layers == 0 || sizes.q_heads == 0 || sizes.kv_heads == 0 ||
              sizes.head_size_k == 0) {
-    return tl::unexpected(
-        Error{Errc::invalid_argument,
-              "give --model, or --layers, --q-heads, --kv-heads and --head-size", 0, 0, 0, "plan"});
+    return tl::unexpected(Error{Errc::invalid_argument,
+                                "give --model, or --layers, --q-heads, --kv-heads and --head-size",
+                                0,
+                                0,
+                                0,
+                                "plan"});
   }
   const auto k_type = kv_type_named(options.k_type);
   const auto v_type = kv_type_named(options.v_type);
@@ -79,8 +83,8 @@ Result<SessionOptions> session_options(const PlanOptions& options) {
     return tl::unexpected(k_type ? v_type.error() : k_type.error());
   }
   SessionOptions out;
-  const LayerGeometry layer{k_type->id,         v_type->id,     sizes.head_size_k,
-                            sizes.head_size_v,  sizes.kv_heads, sizes.q_heads};
+  const LayerGeometry layer{
+      k_type->id, v_type->id, sizes.head_size_k, sizes.head_size_v, sizes.kv_heads, sizes.q_heads};
   out.geometry.layers.assign(sizes.layers, layer);
   out.geometry.page_tokens = options.page_tokens;
   out.context_tokens = options.context_tokens;
@@ -137,7 +141,10 @@ std::string plan_text(const Plan& plan, std::uint64_t arena_bytes) {
   }
   out += fmt::format(
       "pages                {} resident + {} ring + {} tail slots; a sequence has {} a layer\n",
-      resident, plan.ring_slots, plan.tail_slots, plan.pages_a_sequence);
+      resident,
+      plan.ring_slots,
+      plan.tail_slots,
+      plan.pages_a_sequence);
   for (const Phase phase : {Phase::prefill, Phase::decode}) {
     out += fmt::format("{}\n", name(phase));
     for (const PlanComponent& component : plan.components) {
@@ -163,8 +170,13 @@ Result<void> check_size(const SessionOptions& session) {
         Errc::too_large,
         fmt::format("a history of {} sequences of {} tokens is more than the {} bytes that can be "
                     "planned; use fewer sequences, layers or tokens",
-                    session.sequences, session.context_tokens, kHistoryBytesMax),
-        0, 0, 0, "history"});
+                    session.sequences,
+                    session.context_tokens,
+                    kHistoryBytesMax),
+        0,
+        0,
+        0,
+        "history"});
   }
   return {};
 }
@@ -226,12 +238,9 @@ RunCommand add_plan(CLI::App& app, const GlobalOptions& global) {
   command->add_option("--plugin", o.plugin, "Name or file of the plugin")->capture_default_str();
   command->add_option("--device", o.device, "Number of its device")->capture_default_str();
   command->add_option("--model", o.model, "GGUF file to take the geometry from");
-  command->add_option("--layers", o.layers, "Layers with KV")
-      ->check(CLI::Range(1U, kLayersMax));
-  command->add_option("--q-heads", o.q_heads, "Query heads")
-      ->check(CLI::Range(1U, kSizeMax));
-  command->add_option("--kv-heads", o.kv_heads, "KV heads")
-      ->check(CLI::Range(1U, kSizeMax));
+  command->add_option("--layers", o.layers, "Layers with KV")->check(CLI::Range(1U, kLayersMax));
+  command->add_option("--q-heads", o.q_heads, "Query heads")->check(CLI::Range(1U, kSizeMax));
+  command->add_option("--kv-heads", o.kv_heads, "KV heads")->check(CLI::Range(1U, kSizeMax));
   command->add_option("--head-size", o.head_size_k, "Elements of a K head, and of a V head")
       ->check(CLI::Range(1U, kSizeMax));
   command->add_option("--head-size-v", o.head_size_v, "Elements of a V head where it differs")
@@ -251,7 +260,8 @@ RunCommand add_plan(CLI::App& app, const GlobalOptions& global) {
       ->check(CLI::Range(1U, 64U));
   command->add_option("--k-type", o.k_type, "Type of K")->capture_default_str();
   command->add_option("--v-type", o.v_type, "Type of V")->capture_default_str();
-  command->add_option("--arena", o.arena,
+  command->add_option("--arena",
+                      o.arena,
                       "Device memory: bytes, 6.3MB, 6MiB or 25% of the history; without it the "
                       "minimum is planned");
   command->add_option("--json", o.json, "Write the plan as JSON to this file, - for stdout");

@@ -58,10 +58,28 @@ TEST(Amount, PlainBytesAreExact) {
 }
 
 TEST(Amount, RefusesEverythingElseAndQuotesIt) {
-  for (const std::string text :
-       {"", " ", "MB", "%", "-1", "-0.5MB", "+5", "nan", "inf", "1e400", "1e30", "6.3 MB", "6.3mb",
-        "6.3XB", "25%%", "25 %", "0x10", "1,5MB", "12MBs", "18446744073709551616",
-        "4611686018427387904", "9999999999GiB"}) {
+  for (const std::string text : {"",
+                                 " ",
+                                 "MB",
+                                 "%",
+                                 "-1",
+                                 "-0.5MB",
+                                 "+5",
+                                 "nan",
+                                 "inf",
+                                 "1e400",
+                                 "1e30",
+                                 "6.3 MB",
+                                 "6.3mb",
+                                 "6.3XB",
+                                 "25%%",
+                                 "25 %",
+                                 "0x10",
+                                 "1,5MB",
+                                 "12MBs",
+                                 "18446744073709551616",
+                                 "4611686018427387904",
+                                 "9999999999GiB"}) {
     const auto bytes = parse_bytes(text, kWholeBytes);
     ASSERT_FALSE(bytes) << text;
     EXPECT_EQ(bytes.error().code, Errc::invalid_argument) << text;

@@ -14,15 +14,15 @@ int code_of(Errc code) {
 }
 
 TEST(ExitCode, WrongInputIsTwo) {
-  for (const Errc code : {Errc::invalid_argument, Errc::unsupported, Errc::bad_file, Errc::too_large,
-                          Errc::io}) {
+  for (const Errc code :
+       {Errc::invalid_argument, Errc::unsupported, Errc::bad_file, Errc::too_large, Errc::io}) {
     EXPECT_EQ(code_of(code), 2) << name(code);
   }
 }
 
 TEST(ExitCode, MissingOrTooSmallHereIsThree) {
-  for (const Errc code : {Errc::not_found, Errc::version, Errc::host_memory, Errc::device_memory,
-                          Errc::workspace}) {
+  for (const Errc code :
+       {Errc::not_found, Errc::version, Errc::host_memory, Errc::device_memory, Errc::workspace}) {
     EXPECT_EQ(code_of(code), 3) << name(code);
   }
 }
@@ -32,8 +32,12 @@ TEST(ExitCode, CancelledIsWhatShellsExpectOfCtrlC) {
 }
 
 TEST(ExitCode, WhatBrokeWhileWorkingIsOne) {
-  for (const Errc code : {Errc::device_lost, Errc::wait_failed, Errc::internal, Errc::busy,
-                          Errc::timeout, Errc::queue_full}) {
+  for (const Errc code : {Errc::device_lost,
+                          Errc::wait_failed,
+                          Errc::internal,
+                          Errc::busy,
+                          Errc::timeout,
+                          Errc::queue_full}) {
     EXPECT_EQ(code_of(code), 1) << name(code);
   }
   EXPECT_EQ(exit_code(Error{static_cast<Errc>(9999), "of a later version"}), 1);

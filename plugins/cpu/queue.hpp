@@ -127,7 +127,7 @@ class Queue {
   Queue* next = nullptr;  // of Device::queues
 
  private:
-  static void* thread_main(void* argument);
+  static void thread_main(void* argument);
   void serve();
   void wait_for_points(Packet& packet, std::unique_lock<std::mutex>& lock, Cause& cause);
   Cause run(const Packet& packet);

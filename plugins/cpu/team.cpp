@@ -48,10 +48,9 @@ bool Team::start(uint32_t threads) {
   return true;
 }
 
-void* Team::helper_main(void* argument) {
+void Team::helper_main(void* argument) {
   Helper* const helper = static_cast<Helper*>(argument);
   helper->team->help(helper->scratch);
-  return nullptr;
 }
 
 void Team::help(Scratch& scratch) {

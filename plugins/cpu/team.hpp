@@ -55,7 +55,7 @@ class Team {
     Scratch scratch{};
   };
 
-  static void* helper_main(void* argument);
+  static void helper_main(void* argument);
   void help(Scratch& scratch);
   void work(const Job& job, Scratch& scratch);
 

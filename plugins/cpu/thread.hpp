@@ -3,6 +3,7 @@
 // host's threads only. Not std::thread: that allocates outside the host's allocator and throws.
 #pragma once
 
+#include <cfenv>
 #include <pthread.h>
 #include <signal.h>
 
@@ -16,13 +17,17 @@ class Thread {
 
   ~Thread() { join(); }
 
-  // False when the system has no room for a thread. `body` must not throw.
-  [[nodiscard]] bool start(void* (*body)(void*), void* argument) noexcept {
+  // False when the system has no room for a thread. `body` must not throw. It runs with the default
+  // floating-point environment: a new thread inherits its creator's, and a host that flushes
+  // subnormals or rounds upward must not move our bits.
+  [[nodiscard]] bool start(void (*body)(void*), void* argument) noexcept {
+    body_ = body;
+    argument_ = argument;
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    started_ = pthread_create(&thread_, nullptr, body, argument) == 0;
+    started_ = pthread_create(&thread_, nullptr, main, this) == 0;
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return started_;
   }
@@ -35,6 +40,15 @@ class Thread {
   }
 
  private:
+  static void* main(void* self) {
+    std::fesetenv(FE_DFL_ENV);
+    const Thread& thread = *static_cast<Thread*>(self);
+    thread.body_(thread.argument_);
+    return nullptr;
+  }
+
+  void (*body_)(void*) = nullptr;
+  void* argument_ = nullptr;
   pthread_t thread_{};
   bool started_ = false;
 };

@@ -66,9 +66,8 @@ bool Queue::reserve(uint64_t slab_bytes) {
   return true;
 }
 
-void* Queue::thread_main(void* argument) {
+void Queue::thread_main(void* argument) {
   static_cast<Queue*>(argument)->serve();
-  return nullptr;
 }
 
 void Queue::serve() {

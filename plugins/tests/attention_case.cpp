@@ -26,7 +26,7 @@ Geometry random_geometry(const Limits& limits, Dice& dice) {
                                   kvspan_ref_block(geometry.v_type).elements);
   const auto size = [&] {
     for (;;) {
-      const uint32_t made = dice.pick<uint32_t>({64, 64, 80, 96, 128, 128, 192, 256});
+      const auto made = dice.pick<uint32_t>({64, 64, 80, 96, 128, 128, 192, 256});
       if (made % block == 0) {
         return made;
       }

@@ -118,6 +118,9 @@ class Placement {
             Dice& dice);
   Placement(const Placement&) = delete;
   Placement& operator=(const Placement&) = delete;
+  Placement(Placement&&) = delete;
+  Placement& operator=(Placement&&) = delete;
+  ~Placement() = default;
 
   const std::vector<kvspan_span_t>& spans() const { return spans_; }
 

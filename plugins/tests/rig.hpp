@@ -75,6 +75,8 @@ class Rig {
   ~Rig();
   Rig(const Rig&) = delete;
   Rig& operator=(const Rig&) = delete;
+  Rig(Rig&&) = delete;
+  Rig& operator=(Rig&&) = delete;
 
   /// Releases everything, closes, and checks that nothing is left: each failure is recorded.
   void close();

@@ -90,6 +90,9 @@ class Stage {
   Stage(Arenas& arenas, const Scene& scene, Dice& dice);
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
+  Stage(Stage&&) = delete;
+  Stage& operator=(Stage&&) = delete;
+  ~Stage() = default;
 
   /// Uploads everything and calls run.
   kvspan_result_t run(kvspan_error_t* error);

@@ -9,8 +9,9 @@
 #include "kvspan/queue.h"
 #include "kvspan/types.h"
 
-/* row_count tokens of head_count heads of head_size elements. Row r of `rows` is token first_token + r of
- * `plane`. Encoding reads rows and writes the plane; decoding reads the plane and writes rows. */
+/* row_count tokens of head_count heads of head_size elements. Row r of `rows` is token first_token
+ * + r of `plane`. Encoding reads rows and writes the plane; decoding reads the plane and writes
+ * rows. */
 typedef struct kvspan_codec_item_t {
   kvspan_rows_t rows;   /* [row, head, element] F32, F16 or BF16 */
   kvspan_plane_t plane; /* [token, head, typed element] */
@@ -42,9 +43,12 @@ typedef struct kvspan_codec_table_t {
    * @own    the caller owns out_caps and sets its struct_size
    * @error  none beyond INVALID_ARG; "no" is a level, not an error
    * @rule   KV-CODEC-1 A function of its inputs only, and encode and decode behave as it says. */
-  kvspan_result_t(KVSPAN_CALL *query)(kvspan_device_t *device, kvspan_type_t row_type, kvspan_type_t type,
-                                      uint32_t head_size, kvspan_codec_caps_t *out_caps,
-                                      kvspan_error_t *error) KVSPAN_NOTHROW;
+  kvspan_result_t(KVSPAN_CALL* query)(kvspan_device_t* device,
+                                      kvspan_type_t row_type,
+                                      kvspan_type_t type,
+                                      uint32_t head_size,
+                                      kvspan_codec_caps_t* out_caps,
+                                      kvspan_error_t* error) KVSPAN_NOTHROW;
 
   /** Rows to typed rows: K and V of several sequences in one call.
    * @thread SYNC(queue) NOBLOCK
@@ -52,13 +56,18 @@ typedef struct kvspan_codec_table_t {
    * @unit   bytes, tokens
    * @own    arrays are copied before return; memories live until the signals settle
    * @error  UNSUPPORTED: query says so too, same reasons; next: choose another type
-   * @error  INVALID_ARG: a range outside its memory, a head size that the block does not divide; next: fix the item
+   * @error  INVALID_ARG: a range outside its memory, a head size that the block does not divide;
+   * next: fix the item
    * @error  QUEUE_FULL: required = depth + 1; next: wait for a submit to settle
    * @rule   KV-CODEC-2 Bytes equal the C reference's for every input, NaN and infinities included.
-   * @rule   KV-CODEC-3 Only the named rows' bytes are written: neighbours, padding and dead rows keep theirs.
+   * @rule   KV-CODEC-3 Only the named rows' bytes are written: neighbours, padding and dead rows
+   * keep theirs.
    * @rule   KV-CODEC-4 count = 0 and row_count = 0 are OK and still signal. */
-  kvspan_result_t(KVSPAN_CALL *encode)(kvspan_queue_t *queue, const kvspan_codec_item_t *items, uint32_t count,
-                                       const kvspan_submit_t *submit, kvspan_error_t *error) KVSPAN_NOTHROW;
+  kvspan_result_t(KVSPAN_CALL* encode)(kvspan_queue_t* queue,
+                                       const kvspan_codec_item_t* items,
+                                       uint32_t count,
+                                       const kvspan_submit_t* submit,
+                                       kvspan_error_t* error) KVSPAN_NOTHROW;
 
   /** Typed rows to rows.
    * @thread SYNC(queue) NOBLOCK
@@ -66,9 +75,13 @@ typedef struct kvspan_codec_table_t {
    * @unit   bytes, tokens
    * @own    as encode
    * @error  as encode
-   * @rule   KV-CODEC-5 F32 values equal the C reference's bit for bit; F16 and BF16 are those, rounded to even. */
-  kvspan_result_t(KVSPAN_CALL *decode)(kvspan_queue_t *queue, const kvspan_codec_item_t *items, uint32_t count,
-                                       const kvspan_submit_t *submit, kvspan_error_t *error) KVSPAN_NOTHROW;
+   * @rule   KV-CODEC-5 F32 values equal the C reference's bit for bit; F16 and BF16 are those,
+   * rounded to even. */
+  kvspan_result_t(KVSPAN_CALL* decode)(kvspan_queue_t* queue,
+                                       const kvspan_codec_item_t* items,
+                                       uint32_t count,
+                                       const kvspan_submit_t* submit,
+                                       kvspan_error_t* error) KVSPAN_NOTHROW;
 } kvspan_codec_table_t;
 
 #endif

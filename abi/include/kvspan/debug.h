@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counters and faults on demand, for tests. Optional as a whole; a shipped plugin may leave it out. */
+/* Counters and faults on demand, for tests. Optional as a whole; a shipped plugin may leave it out.
+ */
 #ifndef KVSPAN_DEBUG_H
 #define KVSPAN_DEBUG_H
 
@@ -19,9 +20,10 @@ typedef struct kvspan_debug_counters_t {
 } kvspan_debug_counters_t;
 
 /* fault kinds */
-#define KVSPAN_FAULT_ALLOCATION 1u /* the nth allocation from now fails with DEVICE_MEMORY or HOST_MEMORY */
-#define KVSPAN_FAULT_SUBMIT 2u     /* the nth submit from now is accepted and fails with `code` */
-#define KVSPAN_FAULT_DEVICE 3u     /* the nth submit from now loses the device */
+#define KVSPAN_FAULT_ALLOCATION \
+  1u /* the nth allocation from now fails with DEVICE_MEMORY or HOST_MEMORY */
+#define KVSPAN_FAULT_SUBMIT 2u /* the nth submit from now is accepted and fails with `code` */
+#define KVSPAN_FAULT_DEVICE 3u /* the nth submit from now loses the device */
 
 typedef struct kvspan_debug_table_t {
   uint32_t struct_size;
@@ -34,8 +36,11 @@ typedef struct kvspan_debug_table_t {
    * @own    nothing
    * @error  UNSUPPORTED: this kind cannot be planted here
    * @rule   KV-DEBUG-1 A planted fault fires once and looks like the real one in every way. */
-  kvspan_result_t(KVSPAN_CALL *fault)(kvspan_device_t *device, uint32_t kind, uint64_t nth, kvspan_result_t code,
-                                      kvspan_error_t *error) KVSPAN_NOTHROW;
+  kvspan_result_t(KVSPAN_CALL* fault)(kvspan_device_t* device,
+                                      uint32_t kind,
+                                      uint64_t nth,
+                                      kvspan_result_t code,
+                                      kvspan_error_t* error) KVSPAN_NOTHROW;
 
   /** Reads the counters.
    * @thread ANY NOBLOCK
@@ -44,8 +49,9 @@ typedef struct kvspan_debug_table_t {
    * @own    the caller owns out_counters and sets its struct_size
    * @error  none beyond INVALID_ARG
    * @rule   KV-DEBUG-2 device_bytes_max is never below what was really held. */
-  kvspan_result_t(KVSPAN_CALL *counters)(kvspan_device_t *device, kvspan_debug_counters_t *out_counters,
-                                         kvspan_error_t *error) KVSPAN_NOTHROW;
+  kvspan_result_t(KVSPAN_CALL* counters)(kvspan_device_t* device,
+                                         kvspan_debug_counters_t* out_counters,
+                                         kvspan_error_t* error) KVSPAN_NOTHROW;
 } kvspan_debug_table_t;
 
 #endif

@@ -19,11 +19,12 @@
 #define KVSPAN_RESOURCE_PREPARED 7u /* more of something than prepare() was told of */
 
 /* error.flags */
-#define KVSPAN_ERROR_STICKY 1u           /* every later call on the device fails alike */
-#define KVSPAN_ERROR_ASYNC 2u            /* not this call's fault: submit_id names the submit that failed */
+#define KVSPAN_ERROR_STICKY 1u /* every later call on the device fails alike */
+#define KVSPAN_ERROR_ASYNC 2u  /* not this call's fault: submit_id names the submit that failed */
 #define KVSPAN_ERROR_RETRY_AFTER_FREE 4u /* releasing `missing` bytes elsewhere is enough */
 #define KVSPAN_ERROR_REOPEN_DEVICE 8u    /* device lost: close and open it again */
-#define KVSPAN_ERROR_RESTART_PROCESS 16u /* device lost: nothing in this process will work again */
+#define KVSPAN_ERROR_RESTART_PROCESS 16u /* device lost: nothing in this process will work again \
+                                          */
 
 /* error.reasons and attention caps.reasons: why something is unsupported (bits). */
 #define KVSPAN_WHY_K_TYPE 0x1u
@@ -31,7 +32,8 @@
 #define KVSPAN_WHY_PAIR 0x4u /* each side works, the two together do not */
 #define KVSPAN_WHY_HEAD_SIZE 0x8u
 #define KVSPAN_WHY_BLOCK 0x10u /* a quantised block does not divide the head size */
-#define KVSPAN_WHY_GROUP 0x20u /* query heads are not a multiple of KV heads, or the ratio is not offered */
+#define KVSPAN_WHY_GROUP \
+  0x20u /* query heads are not a multiple of KV heads, or the ratio is not offered */
 #define KVSPAN_WHY_ROWS 0x40u
 #define KVSPAN_WHY_ROW_TYPE 0x80u /* query or output type */
 #define KVSPAN_WHY_OPTION 0x100u
@@ -43,19 +45,21 @@
 
 typedef struct kvspan_error_t {
   uint32_t struct_size;
-  kvspan_result_t code;  /* equal to the returned result */
-  uint32_t resource;     /* KVSPAN_RESOURCE_* */
-  uint32_t flags;        /* KVSPAN_ERROR_* */
-  uint64_t required;     /* -3xxx: total for this call to succeed; retry with exactly this works, one less fails */
-  uint64_t provided;     /* what the callee had to work with */
-  uint64_t missing;      /* required - provided; UNKNOWN_AMOUNT only for device and lockable memory */
-  uint64_t submit_id;    /* with ASYNC: the submit that failed */
-  uint32_t argument;     /* 1-based position of the offending argument, 0 = none in particular */
+  kvspan_result_t code; /* equal to the returned result */
+  uint32_t resource;    /* KVSPAN_RESOURCE_* */
+  uint32_t flags;       /* KVSPAN_ERROR_* */
+  uint64_t required;    /* -3xxx: total for this call to succeed; retry with exactly this works, one
+                           less fails */
+  uint64_t provided;    /* what the callee had to work with */
+  uint64_t missing;   /* required - provided; UNKNOWN_AMOUNT only for device and lockable memory */
+  uint64_t submit_id; /* with ASYNC: the submit that failed */
+  uint32_t argument;  /* 1-based position of the offending argument, 0 = none in particular */
   uint32_t field_offset; /* byte offset inside that argument's struct, UINT32_MAX = none */
   uint32_t reasons;      /* KVSPAN_WHY_* bits with UNSUPPORTED */
   int32_t native_code;   /* the vendor's own code, or errno; 0 = none */
   char where[64];        /* slot name, NUL-terminated UTF-8 */
-  char message[208];     /* one sentence for a person: the thing, the limit, the fix; NUL-terminated UTF-8 */
+  char message[208];     /* one sentence for a person: the thing, the limit, the fix; NUL-terminated
+                            UTF-8 */
 } kvspan_error_t;
 
 #endif

@@ -3,20 +3,20 @@
 #ifndef KVSPAN_KVSPAN_H
 #define KVSPAN_KVSPAN_H
 
-#include "kvspan/version.h"
-#include "kvspan/types.h"
-#include "kvspan/result.h"
-#include "kvspan/error.h"
-#include "kvspan/host.h"
-#include "kvspan/entry.h"
-#include "kvspan/device.h"
-#include "kvspan/memory.h"
-#include "kvspan/fence.h"
-#include "kvspan/queue.h"
-#include "kvspan/copy.h"
-#include "kvspan/codec.h"
 #include "kvspan/attention.h"
-#include "kvspan/native.h"
+#include "kvspan/codec.h"
+#include "kvspan/copy.h"
 #include "kvspan/debug.h"
+#include "kvspan/device.h"
+#include "kvspan/entry.h"
+#include "kvspan/error.h"
+#include "kvspan/fence.h"
+#include "kvspan/host.h"
+#include "kvspan/memory.h"
+#include "kvspan/native.h"
+#include "kvspan/queue.h"
+#include "kvspan/result.h"
+#include "kvspan/types.h"
+#include "kvspan/version.h"
 
 #endif

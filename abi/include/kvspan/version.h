@@ -9,9 +9,10 @@
 #define KVSPAN_ABI_MINOR 1u
 #define KVSPAN_RELEASE_PATCH 0u
 
-/* First eight bytes, big end first, of the SHA-256 of the layout manifest (abi/frozen/0.1.json), which is
- * read from the compiled headers, not from their text: a comment changes nothing, a moved field changes it.
- * While the major is 0 host and plugin must carry the same value. The manifest gate recomputes it. */
-#define KVSPAN_HEADER_HASH 0x0000000000000000ull
+/* First eight bytes, big end first, of the SHA-256 of the layout manifest (abi/frozen/0.1.json),
+ * which is read from the compiled headers, not from their text: a comment changes nothing, a moved
+ * field changes it. While the major is 0 host and plugin must carry the same value. The manifest
+ * gate recomputes it. */
+#define KVSPAN_HEADER_HASH 0x75bfdc99e6b1975full
 
 #endif

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast one core walks a history: prefill-like tiles in GFLOP/s, decode in GB/s of K and V read.
-// Random data; every timed run also checks that its outputs are finite and not all alike. Absolute times
-// depend on the machine: compare two builds in one sitting. Not here: threads, queues.
-#include "attention/kernel.hpp"
-
+// Random data; every timed run also checks that its outputs are finite and not all alike. Absolute
+// times depend on the machine: compare two builds in one sitting. Not here: threads, queues.
 #include "kvspan/sdk/reference/quant.h"
 
-#include <benchmark/benchmark.h>
+#include "attention/kernel.hpp"
+
 #include <hwy/targets.h>
 
+#include <benchmark/benchmark.h>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -18,7 +18,8 @@
 namespace kvspan::cpu {
 namespace {
 
-// Not a good generator, but a fast one: encoding 64 Ki tokens should not take longer than the benchmark.
+// Not a good generator, but a fast one: encoding 64 Ki tokens should not take longer than the
+// benchmark.
 class Noise {
  public:
   float next() {
@@ -142,11 +143,11 @@ void walk_history(benchmark::State& state) {
   }
   const double flops = 4.0 * pairs * sizes.head_size * static_cast<double>(sizes.tokens);
   state.SetLabel(hwy::TargetName(kernels.target));
-  state.counters["GFLOP/s"] = benchmark::Counter(
-      flops * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
-  state.counters["KV_GB/s"] = benchmark::Counter(
-      1e-9 * static_cast<double>(tiles * sizes.tokens * (k_bytes + v_bytes)),
-      benchmark::Counter::kIsRate);
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(flops * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["KV_GB/s"] =
+      benchmark::Counter(1e-9 * static_cast<double>(tiles * sizes.tokens * (k_bytes + v_bytes)),
+                         benchmark::Counter::kIsRate);
 }
 
 // K type, V type, head size, group, rows, tokens

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cfenv>
 #include <cmath>
 #include <string>
 
@@ -52,6 +53,22 @@ TEST(Attention, RunsWithTheBitsOfAdvanceFoldFinish) {
     const std::vector<float> whole = scene.run(line);
     EXPECT_TRUE(same_bits(whole, scene.run_in_parts(line)));
     EXPECT_TRUE(same_bits(whole, scene.run(line))) << "run again";
+  }
+}
+
+// A new thread inherits its creator's rounding: a host that opens the device in another mode than
+// it submits in must not see that in a result.
+TEST(Attention, HasTheSameBitsWhateverTheRoundingOfItsHost) {
+  std::vector<float> expected;
+  for (const int rounding : {FE_TONEAREST, FE_UPWARD}) {
+    std::fesetround(rounding);
+    Rig rig(3);
+    Line& line = rig.line(KVSPAN_ROLE_COMPUTE, 4);
+    std::fesetround(FE_TONEAREST);
+    Scene scene(rig, {11, 4, 400, KVSPAN_ROWS_DECODE});
+    const std::vector<float> actual = scene.run(line);
+    expected = expected.empty() ? actual : expected;
+    EXPECT_TRUE(same_bits(actual, expected));
   }
 }
 

@@ -6,7 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <random>
+#include <filesystem>
+#include <fstream>
+#include <signal.h>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -110,6 +113,26 @@ TEST(Queue, WakesEveryHostThreadThatWaits) {
     thread.join();
   }
   EXPECT_EQ(woken, 4u);
+}
+
+// The process's handlers run on the host's threads only.
+TEST(Queue, BlocksAllSignalsInItsThreads) {
+  const auto unblocked = [] {
+    size_t count = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::ifstream status(task.path() / "status");
+      std::string word;
+      while (status >> word && word != "SigBlk:") {
+      }
+      status >> word;
+      count += (std::stoull(word, nullptr, 16) >> (SIGTERM - 1) & 1) == 0 ? 1u : 0u;
+    }
+    return count;
+  };
+  const size_t before = unblocked();
+  Rig rig(3);
+  rig.line(KVSPAN_ROLE_UPLOAD, 4);
+  EXPECT_EQ(unblocked(), before);
 }
 
 TEST(Queue, FailsWhatFollowsAFailureAndNothingElse) {

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The typed face of one opened device: its tables, its facts, and memory handles that give themselves back.
-// Opens nothing: the host loads the plugin, opens the device and hands both in; they outlive every Backend.
-// Read next: lane.hpp (queues and fences), session/session.hpp (who uses all of it).
+// The typed face of one opened device: its tables, its facts, and memory handles that give
+// themselves back. Opens nothing: the host loads the plugin, opens the device and hands both in;
+// they outlive every Backend. Read next: lane.hpp (queues and fences), session/session.hpp (who
+// uses all of it).
 #pragma once
+
+#include "kvspan/core/error.hpp"
+#include "kvspan/kvspan.h"
 
 #include <cstdint>
 #include <string_view>
 #include <utility>
 
-#include "kvspan/core/error.hpp"
-#include "kvspan/kvspan.h"
-
 namespace kvspan {
 
-// The tables of one plugin. `attention` and `debug` may be null (optional tables), the others never.
+// The tables of one plugin. `attention` and `debug` may be null (optional tables), the others
+// never.
 struct BackendTables {
   const kvspan_device_table_t* device = nullptr;
   const kvspan_memory_table_t* memory = nullptr;
@@ -25,17 +27,20 @@ struct BackendTables {
   const kvspan_debug_table_t* debug = nullptr;
 };
 
-// Owns one memory of the device and releases it. Move-only. Release happens when nothing pending names it:
-// owners drain their lanes first.
+// Owns one memory of the device and releases it. Move-only. Release happens when nothing pending
+// names it: owners drain their lanes first.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
 
-  DeviceMemory(const kvspan_memory_table_t* table, kvspan_memory_t* memory, std::uint64_t size_bytes)
+  DeviceMemory(const kvspan_memory_table_t* table,
+               kvspan_memory_t* memory,
+               std::uint64_t size_bytes)
       : table_(table), memory_(memory), size_bytes_(size_bytes) {}
 
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
+
   DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }
 
   DeviceMemory& operator=(DeviceMemory&& other) noexcept {
@@ -47,7 +52,9 @@ class DeviceMemory {
   ~DeviceMemory();
 
   [[nodiscard]] kvspan_memory_t* get() const { return memory_; }
+
   [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
+
   explicit operator bool() const { return memory_ != nullptr; }
 
   // Hands the memory over to somebody who releases it.
@@ -72,22 +79,24 @@ class Backend {
       : tables_(tables), device_(device), info_(info) {}
 
   [[nodiscard]] const BackendTables& tables() const { return tables_; }
+
   [[nodiscard]] kvspan_device_t* device() const { return device_; }
+
   [[nodiscard]] const kvspan_device_info_t& info() const { return info_; }
 
-  // Device memory or host memory of the plugin. Fails with device_memory or host_memory and exact amounts where
-  // the plugin knows them: free some or ask for less.
+  // Device memory or host memory of the plugin. Fails with device_memory or host_memory and exact
+  // amounts where the plugin knows them: free some or ask for less.
   [[nodiscard]] Result<DeviceMemory> allocate(std::uint32_t kind, std::uint64_t size_bytes) const;
 
-  // Makes the caller's pages reachable; the pages outlive the handle. `address` and `size_bytes` are multiples
-  // of info().import_alignment.
+  // Makes the caller's pages reachable; the pages outlive the handle. `address` and `size_bytes`
+  // are multiples of info().import_alignment.
   [[nodiscard]] Result<DeviceMemory> import_host(void* address, std::uint64_t size_bytes) const;
 
   // The host address of a memory's byte 0.
   [[nodiscard]] Result<void*> map(const DeviceMemory& memory) const;
 
-  // The capability of a shape. Fails with `unsupported`, naming reasons and the nearest that works, when the
-  // level is below native: core never runs a converted shape that nobody consented to.
+  // The capability of a shape. Fails with `unsupported`, naming reasons and the nearest that works,
+  // when the level is below native: core never runs a converted shape that nobody consented to.
   [[nodiscard]] Result<kvspan_attention_caps_t> query(const kvspan_attention_shape_t& shape) const;
 
  private:

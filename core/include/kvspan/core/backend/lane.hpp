@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lane is one queue with one timeline fence: work gets the next value and settles it. Lanes is the three of
-// them, with the one rule of waiting: wait for other lanes' values, in-order execution covers the own lane.
-// Not here: what the work is. Read next: stream/prefetch.hpp, session/layer_step.hpp.
+// A lane is one queue with one timeline fence: work gets the next value and settles it. Lanes is
+// the three of them, with the one rule of waiting: wait for other lanes' values, in-order execution
+// covers the own lane. Not here: what the work is. Read next: stream/prefetch.hpp,
+// session/layer_step.hpp.
 #pragma once
+
+#include "kvspan/core/backend/backend.hpp"
+#include "kvspan/core/backend/moment.hpp"
+#include "kvspan/core/error.hpp"
 
 #include <array>
 #include <cstdint>
@@ -11,14 +16,10 @@
 #include <span>
 #include <vector>
 
-#include "kvspan/core/backend/backend.hpp"
-#include "kvspan/core/backend/moment.hpp"
-#include "kvspan/core/error.hpp"
-
 namespace kvspan {
 
-// NORMAL elides waits that in-order execution of the own lane proves redundant; STRICT submits every wait. Both
-// give the same bits on a right backend; tests run both.
+// NORMAL elides waits that in-order execution of the own lane proves redundant; STRICT submits
+// every wait. Both give the same bits on a right backend; tests run both.
 enum class WaitMode : std::uint8_t { normal, strict };
 
 struct LaneOptions {
@@ -32,7 +33,8 @@ struct Waits {
   std::span<const kvspan_point_t> points{};  // the engine's own; borrowed for the call
 };
 
-// Enqueues one piece of work. Called once or, after a full queue drained, again. Returns the slot's result.
+// Enqueues one piece of work. Called once or, after a full queue drained, again. Returns the slot's
+// result.
 using SubmitCall =
     std::function<kvspan_result_t(kvspan_queue_t*, const kvspan_submit_t*, kvspan_error_t*)>;
 
@@ -40,7 +42,8 @@ using SubmitCall =
 // Invariant: a wait is only ever submitted for a value whose signalling submit returned OK before.
 class Lanes {
  public:
-  // Makes queues and fences. Errors: host_memory, device_memory, unsupported (too few queues): nothing is kept.
+  // Makes queues and fences. Errors: host_memory, device_memory, unsupported (too few queues):
+  // nothing is kept.
   [[nodiscard]] static Result<Lanes> create(const Backend& backend, const LaneOptions& options);
 
   Lanes(Lanes&&) noexcept;
@@ -49,11 +52,14 @@ class Lanes {
   Lanes& operator=(const Lanes&) = delete;
   ~Lanes();
 
-  // Submits and returns the lane's value that settles it. A full queue is waited for, never an error.
-  // Errors: as the slot's own; nothing was enqueued then.
-  [[nodiscard]] Result<std::uint64_t> submit(LaneId lane, const Waits& waits, const SubmitCall& call);
+  // Submits and returns the lane's value that settles it. A full queue is waited for, never an
+  // error. Errors: as the slot's own; nothing was enqueued then.
+  [[nodiscard]] Result<std::uint64_t> submit(LaneId lane,
+                                             const Waits& waits,
+                                             const SubmitCall& call);
 
-  // Blocks until the lane's fence reaches `value`. Errors: the cause of failed work, cancelled included.
+  // Blocks until the lane's fence reaches `value`. Errors: the cause of failed work, cancelled
+  // included.
   [[nodiscard]] Result<void> wait(LaneId lane, std::uint64_t value) const;
 
   // The point that an engine's own work can wait for.
@@ -68,11 +74,13 @@ class Lanes {
   // The last value handed out.
   [[nodiscard]] std::uint64_t last(LaneId lane) const;
 
-  // Sets the cancel word that every submit carries. Any thread. What is queued settles as cancelled or done.
+  // Sets the cancel word that every submit carries. Any thread. What is queued settles as cancelled
+  // or done.
   void request_cancel() const;
   [[nodiscard]] bool cancel_requested() const;
 
-  // Waits until nothing of any lane runs any more, failed work included. Errors: the plugin's own, sticky ones.
+  // Waits until nothing of any lane runs any more, failed work included. Errors: the plugin's own,
+  // sticky ones.
   [[nodiscard]] Result<void> drain();
 
  private:

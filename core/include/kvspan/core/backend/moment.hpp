@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When something is done: one timeline value for each of core's three lanes, and the hazards of a physical range
-// made of two such moments. Not here: submitting (lane.hpp). Read next: lane.hpp.
+// When something is done: one timeline value for each of core's three lanes, and the hazards of a
+// physical range made of two such moments. Not here: submitting (lane.hpp). Read next: lane.hpp.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 
 namespace kvspan {
 
-// Core's lanes. Each has one queue and one timeline fence of its own; the backend may alias their queues.
+// Core's lanes. Each has one queue and one timeline fence of its own; the backend may alias their
+// queues.
 enum class LaneId : std::uint8_t { compute, upload, download };
 inline constexpr std::size_t kLaneCount = 3;
 
@@ -35,8 +36,8 @@ struct Moment {
   }
 };
 
-// Who touched a physical range last. Kept per slot, resident page and host page, never per logical page: two
-// pages that follow each other in one slot are ordered by the slot.
+// Who touched a physical range last. Kept per slot, resident page and host page, never per logical
+// page: two pages that follow each other in one slot are ordered by the slot.
 struct Hazard {
   Moment written;
   Moment read;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one function that says how many bytes a geometry needs and what an arena of a given size does with them:
-// used by the planner, the session and every refusal alike. Needs no device: capabilities are handed in.
-// Read next: session/session.hpp (which lays out exactly this), memory/arena.hpp.
+// The one function that says how many bytes a geometry needs and what an arena of a given size does
+// with them: used by the planner, the session and every refusal alike. Needs no device:
+// capabilities are handed in. Read next: session/session.hpp (which lays out exactly this),
+// memory/arena.hpp.
 #pragma once
+
+#include "kvspan/core/error.hpp"
+#include "kvspan/core/layout/geometry.hpp"
+#include "kvspan/kvspan.h"
 
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
-
-#include "kvspan/core/error.hpp"
-#include "kvspan/core/layout/geometry.hpp"
-#include "kvspan/kvspan.h"
 
 namespace kvspan {
 
@@ -20,9 +21,10 @@ enum class Phase : std::uint8_t { prefill, decode };
 
 [[nodiscard]] const char* name(Phase phase);
 
-// The capability of `layer` for `rows` rows a sequence in `phase`: asked of a backend, or recorded earlier.
-using CapabilityLookup =
-    std::function<Result<kvspan_attention_caps_t>(std::size_t layer, Phase phase, std::uint32_t rows)>;
+// The capability of `layer` for `rows` rows a sequence in `phase`: asked of a backend, or recorded
+// earlier.
+using CapabilityLookup = std::function<Result<kvspan_attention_caps_t>(
+    std::size_t layer, Phase phase, std::uint32_t rows)>;
 
 struct PlanRequest {
   Geometry geometry;
@@ -35,9 +37,11 @@ struct PlanRequest {
   CapabilityLookup capabilities;
 };
 
-// One part of the arena in one phase. Parts that serve every phase appear once a phase with equal bytes.
+// One part of the arena in one phase. Parts that serve every phase appear once a phase with equal
+// bytes.
 struct PlanComponent {
-  std::string name;  // "resident pages", "ring", "tails", "split states", "accumulators", "workspace"
+  std::string
+      name;  // "resident pages", "ring", "tails", "split states", "accumulators", "workspace"
   Phase phase;
   std::uint64_t size_bytes;
 };
@@ -63,11 +67,12 @@ struct Plan {
   PlanMode mode = PlanMode::streaming;
   PlanRegions regions;
   std::vector<PlanComponent> components;
-  std::vector<PageLayout> pages;                 // [layer]
-  std::vector<std::uint32_t> resident_pages;     // [layer] first pages of every sequence
-  std::vector<std::uint64_t> resident_offsets;   // [layer] bytes from the start of a sequence's resident part
-  std::uint64_t resident_sequence_bytes = 0;     // resident part of one sequence
-  std::uint64_t slot_bytes = 0;                  // the largest page of any layer
+  std::vector<PageLayout> pages;              // [layer]
+  std::vector<std::uint32_t> resident_pages;  // [layer] first pages of every sequence
+  std::vector<std::uint64_t>
+      resident_offsets;  // [layer] bytes from the start of a sequence's resident part
+  std::uint64_t resident_sequence_bytes = 0;  // resident part of one sequence
+  std::uint64_t slot_bytes = 0;               // the largest page of any layer
   std::uint32_t ring_slots = 0;
   std::uint32_t group_pages = 1;  // pages a fetch
   std::uint32_t tail_slots = 0;
@@ -82,9 +87,9 @@ struct Plan {
 };
 
 // Exact bytes. With arena_bytes the largest layout that fits; without, the minimum's layout.
-// Errors: invalid_argument or unsupported (what the geometry asks), device_memory when the arena is below the
-// minimum: required = minimum, component and message name phase, largest component and shortfall; the same request
-// with exactly `required` bytes succeeds and with one less fails.
+// Errors: invalid_argument or unsupported (what the geometry asks), device_memory when the arena is
+// below the minimum: required = minimum, component and message name phase, largest component and
+// shortfall; the same request with exactly `required` bytes succeeds and with one less fails.
 [[nodiscard]] Result<Plan> plan(const PlanRequest& request);
 
 // tail(rows) of the contract: ceil((rows + page - 1) / page) + 1 pages a sequence and layer.
@@ -94,7 +99,8 @@ struct Plan {
 }
 
 // S(n): tokens of a split of a history of n visible tokens, N splits, cut at granules.
-[[nodiscard]] constexpr std::uint64_t split_tokens(std::uint64_t visible_tokens, std::uint32_t splits,
+[[nodiscard]] constexpr std::uint64_t split_tokens(std::uint64_t visible_tokens,
+                                                   std::uint32_t splits,
                                                    std::uint32_t granule) {
   const std::uint64_t each = (visible_tokens + splits - 1) / splits;
   const std::uint64_t rounded = (each + granule - 1) / granule * granule;

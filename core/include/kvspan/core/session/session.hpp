@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session: sequences whose K/V history is larger than the device arena, attended to exactly. The engine steps it:
-// begin_step, then for every layer in order write and attend, then commit. One device, one plan, no device
-// allocation after open. Read next: memory/budget.hpp (the plan), docs/CODEMAP.md (a byte of K on its way).
+// A session: sequences whose K/V history is larger than the device arena, attended to exactly. The
+// engine steps it: begin_step, then for every layer in order write and attend, then commit. One
+// device, one plan, no device allocation after open. Read next: memory/budget.hpp (the plan),
+// docs/CODEMAP.md (a byte of K on its way).
 #pragma once
-
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <vector>
 
 #include "kvspan/core/backend/backend.hpp"
 #include "kvspan/core/backend/lane.hpp"
 #include "kvspan/core/error.hpp"
 #include "kvspan/core/memory/budget.hpp"
 #include "kvspan/core/session/counters.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
 
 namespace kvspan {
 
@@ -33,18 +34,21 @@ struct SessionOptions {
   kvspan_type_t q_type = KVSPAN_TYPE_F32;
   kvspan_type_t out_type = KVSPAN_TYPE_F32;
   std::uint32_t error_class = KVSPAN_ERROR_E1;
-  std::uint32_t attention_options = 0;  // KVSPAN_OPTION_* that attend() will be given; windows come from geometry
+  std::uint32_t attention_options =
+      0;  // KVSPAN_OPTION_* that attend() will be given; windows come from geometry
   LaneOptions lanes;
 };
 
-// Rows of one sequence in a step. All sequences' rows lie behind each other in the engine's row buffers.
+// Rows of one sequence in a step. All sequences' rows lie behind each other in the engine's row
+// buffers.
 struct StepRows {
   SequenceId sequence = 0;
   std::uint32_t rows = 0;
 };
 
-// The engine's new K and V of one layer: k [row, kv_head, head_size_k], v [row, kv_head, head_size_v], K already
-// rotated. Memory belongs to the engine and stays untouched until the step's last attend point is reached.
+// The engine's new K and V of one layer: k [row, kv_head, head_size_k], v [row, kv_head,
+// head_size_v], K already rotated. Memory belongs to the engine and stays untouched until the
+// step's last attend point is reached.
 struct WriteRows {
   kvspan_rows_t k{};
   kvspan_rows_t v{};
@@ -64,12 +68,13 @@ struct AttendRows {
 };
 
 // Thread class: SYNC(session) for everything but cancel(), which is ANY.
-// Invariants: between steps every sequence is at a commit; a step that fails or is cancelled leaves every sequence
-// at its last commit whose host copies are complete, and the next begin_step works.
+// Invariants: between steps every sequence is at a commit; a step that fails or is cancelled leaves
+// every sequence at its last commit whose host copies are complete, and the next begin_step works.
 class Session {
  public:
-  // Plans, allocates once, prepares the backend. The backend's plugin and device outlive the session.
-  // Errors: plan()'s (too small an arena names phase, component, shortfall), device_memory, host_memory.
+  // Plans, allocates once, prepares the backend. The backend's plugin and device outlive the
+  // session. Errors: plan()'s (too small an arena names phase, component, shortfall),
+  // device_memory, host_memory.
   [[nodiscard]] static Result<Session> open(const Backend& backend, const SessionOptions& options);
 
   Session(Session&&) noexcept;
@@ -87,36 +92,41 @@ class Session {
   // Committed tokens. Errors: not_found.
   [[nodiscard]] Result<std::uint64_t> tokens(SequenceId sequence) const;
 
-  // Drops tokens from the end. Errors: not_found; invalid_argument beyond the end; busy inside a step.
+  // Drops tokens from the end. Errors: not_found; invalid_argument beyond the end; busy inside a
+  // step.
   [[nodiscard]] Result<void> truncate(SequenceId sequence, std::uint64_t tokens);
 
-  // Starts a step. `phase` is told, not guessed: it chooses the row class, and so the bits. Grows the host history
-  // ahead of the step's work. Errors: invalid_argument (unknown or repeated sequence, 0 or too many rows: the
-  // message names the limit), too_large (past the context), host_memory, busy (a step is open); or the cause of work
-  // that failed behind an earlier commit: then ask tokens() and go on from there.
+  // Starts a step. `phase` is told, not guessed: it chooses the row class, and so the bits. Grows
+  // the host history ahead of the step's work. Errors: invalid_argument (unknown or repeated
+  // sequence, 0 or too many rows: the message names the limit), too_large (past the context),
+  // host_memory, busy (a step is open); or the cause of work that failed behind an earlier commit:
+  // then ask tokens() and go on from there.
   [[nodiscard]] Result<void> begin_step(std::span<const StepRows> rows, Phase phase);
 
-  // Encodes a layer's new rows into their tail pages and sends them down to the host. Layers ascend.
-  // Errors: invalid_argument (order), the backend's own, cancelled; the step is over then (cancel_step is implied).
+  // Encodes a layer's new rows into their tail pages and sends them down to the host. Layers
+  // ascend. Errors: invalid_argument (order), the backend's own, cancelled; the step is over then
+  // (cancel_step is implied).
   [[nodiscard]] Result<void> write(std::uint32_t layer, const WriteRows& rows);
 
   // Attends over the whole history, the step's own rows included, after write of the same layer.
-  // Returns the point at which `out` is complete: wait for it with wait(), or in the engine's own work.
-  // Errors: as write.
+  // Returns the point at which `out` is complete: wait for it with wait(), or in the engine's own
+  // work. Errors: as write.
   [[nodiscard]] Result<kvspan_point_t> attend(std::uint32_t layer, const AttendRows& rows);
 
-  // Blocks until a point of attend is reached. Errors: the cause of failed work, `cancelled` after cancel().
+  // Blocks until a point of attend is reached. Errors: the cause of failed work, `cancelled` after
+  // cancel().
   [[nodiscard]] Result<void> wait(const kvspan_point_t& point);
 
-  // Makes the first accepted[i] rows of each sequence visible to later steps, in all layers together. Does not
-  // block. Errors: invalid_argument (layers missing, more accepted than written).
+  // Makes the first accepted[i] rows of each sequence visible to later steps, in all layers
+  // together. Does not block. Errors: invalid_argument (layers missing, more accepted than
+  // written).
   [[nodiscard]] Result<void> commit(std::span<const std::uint32_t> accepted);
 
   // Gives the open step up: its rows are dead. Nothing without one.
   void cancel_step();
 
-  // Asks everything in flight to stop, from any thread at any time. The running call, or the next, returns
-  // `cancelled`; the begin_step after that works again.
+  // Asks everything in flight to stop, from any thread at any time. The running call, or the next,
+  // returns `cancelled`; the begin_step after that works again.
   void cancel();
 
   [[nodiscard]] const Plan& plan() const;
@@ -127,12 +137,15 @@ class Session {
   std::unique_ptr<SessionState> state_;
 };
 
-// What attention a session with these options would ask of a backend: for plan() without opening anything.
-// `backend` outlives the lookup.
-[[nodiscard]] CapabilityLookup capabilities_of(const Backend& backend, const SessionOptions& options);
+// What attention a session with these options would ask of a backend: for plan() without opening
+// anything. `backend` outlives the lookup.
+[[nodiscard]] CapabilityLookup capabilities_of(const Backend& backend,
+                                               const SessionOptions& options);
 
 // The shape that is asked about for a layer in a phase.
-[[nodiscard]] kvspan_attention_shape_t attention_shape(const SessionOptions& options, std::size_t layer,
-                                                       Phase phase, std::uint32_t rows);
+[[nodiscard]] kvspan_attention_shape_t attention_shape(const SessionOptions& options,
+                                                       std::size_t layer,
+                                                       Phase phase,
+                                                       std::uint32_t rows);
 
 }  // namespace kvspan

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prefetch in demand order: the pages that a step will read, grouped, each group one batched copy into ring slots
-// as soon as slots are free. Strictly first in, first out. Not here: which pages those are (session/step.cpp).
+// Prefetch in demand order: the pages that a step will read, grouped, each group one batched copy
+// into ring slots as soon as slots are free. Strictly first in, first out. Not here: which pages
+// those are (session/step.cpp).
 #pragma once
-
-#include <cstdint>
-#include <deque>
-#include <functional>
-#include <vector>
 
 #include "kvspan/core/backend/lane.hpp"
 #include "kvspan/core/error.hpp"
 #include "kvspan/core/stream/slot_ring.hpp"
 #include "kvspan/core/stream/tail_slots.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <vector>
 
 namespace kvspan {
 
@@ -36,15 +37,15 @@ struct FetchedGroup {
 using FetchGroup =
     std::function<Result<std::uint64_t>(const PageGroup&, const std::vector<std::uint32_t>& slots)>;
 
-// Invariant: groups are fetched, handed out and given back in the order they were demanded; a slot is
-// demanded again only after its reader was submitted. Thread class: SYNC(prefetcher).
+// Invariant: groups are fetched, handed out and given back in the order they were demanded; a slot
+// is demanded again only after its reader was submitted. Thread class: SYNC(prefetcher).
 class Prefetcher {
  public:
   // `ring` outlives the prefetcher.
   Prefetcher(SlotRing& ring, FetchGroup fetch) : ring_(&ring), fetch_(std::move(fetch)) {}
 
-  // What the step reads, in order. Groups that were primed for exactly this are kept; if the primed ones differ,
-  // all are dropped (their slots wait for their copies by hazard).
+  // What the step reads, in order. Groups that were primed for exactly this are kept; if the primed
+  // ones differ, all are dropped (their slots wait for their copies by hazard).
   void demand(std::vector<PageGroup> groups);
 
   // Fetches groups while slots are free. Errors: the submit's own.
@@ -64,8 +65,8 @@ class Prefetcher {
  private:
   SlotRing* ring_;
   FetchGroup fetch_;
-  std::deque<PageGroup> waiting_;      // not fetched yet
-  std::deque<FetchedGroup> fetched_;   // fetched, not handed out
+  std::deque<PageGroup> waiting_;     // not fetched yet
+  std::deque<FetchedGroup> fetched_;  // fetched, not handed out
   std::uint32_t handed_out_slots_ = 0;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a step grouped by their split length S, so that a row's bits do not depend on the rows beside it, and the
-// walk of a group's splits over tokens that arrive piece by piece. Pure functions of counts.
+// Rows of a step grouped by their split length S, so that a row's bits do not depend on the rows
+// beside it, and the walk of a group's splits over tokens that arrive piece by piece. Pure
+// functions of counts.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@
 namespace kvspan {
 
 struct RowGroupRequest {
-  std::uint64_t first_token = 0;    // committed tokens: row r is token first_token + r and sees up to itself
+  std::uint64_t first_token =
+      0;  // committed tokens: row r is token first_token + r and sees up to itself
   std::uint32_t rows = 0;
   std::uint64_t window_tokens = 0;  // 0 = all; else a row sees this many tokens, itself included
   std::uint32_t splits = 1;         // N
@@ -36,10 +38,12 @@ struct SplitPart {
   bool last = false;   // the split is complete after it
 };
 
-// Cuts the tokens [begin, end) that became available into parts of splits, in ascending order. Ends are
-// rounded up to the granule inside [0, total_tokens), as the ABI wants items cut.
-[[nodiscard]] std::vector<SplitPart> split_parts(const RowGroup& group, std::uint64_t begin,
-                                                 std::uint64_t end, std::uint32_t granule,
+// Cuts the tokens [begin, end) that became available into parts of splits, in ascending order. Ends
+// are rounded up to the granule inside [0, total_tokens), as the ABI wants items cut.
+[[nodiscard]] std::vector<SplitPart> split_parts(const RowGroup& group,
+                                                 std::uint64_t begin,
+                                                 std::uint64_t end,
+                                                 std::uint32_t granule,
                                                  std::uint64_t total_tokens);
 
 }  // namespace kvspan

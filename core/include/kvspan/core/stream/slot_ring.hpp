@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring: page-sized device slots that are taken and given back in one order. Pure bookkeeping with a hazard a
-// physical slot. Not here: what is fetched into them (prefetch.hpp).
+// The ring: page-sized device slots that are taken and given back in one order. Pure bookkeeping
+// with a hazard a physical slot. Not here: what is fetched into them (prefetch.hpp).
 #pragma once
+
+#include "kvspan/core/backend/moment.hpp"
 
 #include <cstdint>
 #include <vector>
-
-#include "kvspan/core/backend/moment.hpp"
 
 namespace kvspan {
 
@@ -17,7 +17,9 @@ class SlotRing {
   SlotRing(std::uint32_t first_slot, std::uint32_t count) : first_(first_slot), hazards_(count) {}
 
   [[nodiscard]] std::uint32_t count() const { return static_cast<std::uint32_t>(hazards_.size()); }
+
   [[nodiscard]] std::uint32_t taken() const { return taken_; }
+
   [[nodiscard]] std::uint32_t free() const { return count() - taken_; }
 
   // The next free slot in ring order; the caller made sure that one is free.
@@ -27,7 +29,8 @@ class SlotRing {
     return first_ + index;
   }
 
-  // Gives back the oldest `slots` taken slots. Their hazards stay: whoever takes them next waits by them.
+  // Gives back the oldest `slots` taken slots. Their hazards stay: whoever takes them next waits by
+  // them.
   void give_back(std::uint32_t slots) {
     oldest_ = count() == 0 ? 0 : (oldest_ + slots) % count();
     taken_ -= slots;
