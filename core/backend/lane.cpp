@@ -25,6 +25,8 @@ struct Lanes::State {
 
   State(const State&) = delete;
   State& operator=(const State&) = delete;
+  State(State&&) = delete;
+  State& operator=(State&&) = delete;
 
   ~State() {
     const BackendTables& tables = backend.tables();

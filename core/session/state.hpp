@@ -82,6 +82,8 @@ struct SessionState {
 
   SessionState(const SessionState&) = delete;
   SessionState& operator=(const SessionState&) = delete;
+  SessionState(SessionState&&) = delete;
+  SessionState& operator=(SessionState&&) = delete;
   ~SessionState();
 
   // ---- session.cpp

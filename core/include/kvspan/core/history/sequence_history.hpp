@@ -56,7 +56,7 @@ class SequenceHistory {
 
  private:
   struct Commit {
-    std::uint64_t tokens;
+    std::uint64_t tokens = 0;
     Moment published;
   };
 

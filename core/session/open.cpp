@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening a session: the shapes it will ask for, the plan with what the backend takes for itself,
+// the one allocation with its regions and leases, history and streams.
+#include "kvspan/core/session/session.hpp"
+
+#include "state.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+namespace kvspan {
+
+namespace {
+
+// Items of one submit a row: enough for every split of a decode row in one submit.
+constexpr std::uint32_t kItemsARow = 32;
+
+Error error_of(Errc code, std::string message, const char* component) {
+  return Error{code, std::move(message), 0, 0, 0, component};
+}
+
+// The most that one submit of this session can hold, so that the backend allocates nothing later.
+kvspan_prepare_t limits_of(const Plan& plan, std::uint32_t rows, std::uint32_t sequences) {
+  const std::uint32_t pages = std::max(plan.group_pages, plan.pages_a_sequence);
+  const std::uint32_t tails = tail_pages(rows, plan.pages.front().page_tokens) * sequences;
+  kvspan_prepare_t request{};
+  request.struct_size = sizeof request;
+  request.segments_max = std::max(plan.group_pages, 2 * tails);
+  request.codec_items_max = 2 * tails;
+  request.attention_items_max = rows * kItemsARow;
+  request.spans_max = rows;
+  const std::uint64_t list = 2ULL * rows * std::max({plan.group_pages, tails, 1U});
+  request.page_list_max = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(std::max<std::uint64_t>(list, pages), UINT32_MAX));
+  return request;
+}
+
+}  // namespace
+
+kvspan_attention_shape_t attention_shape(const SessionOptions& options,
+                                         std::size_t layer,
+                                         Phase phase,
+                                         std::uint32_t rows) {
+  const LayerGeometry& geometry = options.geometry.layers[layer];
+  kvspan_attention_shape_t shape{};
+  shape.struct_size = sizeof shape;
+  shape.options = options.attention_options;
+  shape.options |= geometry.window_tokens != 0 ? KVSPAN_OPTION_WINDOW : 0;
+  shape.options |= geometry.v_in_k ? KVSPAN_OPTION_V_IN_K : 0;
+  shape.k_type = geometry.k_type;
+  shape.v_type = geometry.v_type;
+  shape.q_type = options.q_type;
+  shape.out_type = options.out_type;
+  shape.head_size_k = geometry.head_size_k;
+  shape.head_size_v = geometry.head_size_v;
+  shape.q_heads = geometry.q_heads;
+  shape.kv_heads = geometry.kv_heads;
+  shape.row_class = phase == Phase::prefill ? KVSPAN_ROWS_PREFILL : KVSPAN_ROWS_DECODE;
+  shape.error_class = options.error_class;
+  shape.memory_kinds = 1U << KVSPAN_MEMORY_DEVICE;
+  shape.rows_max = rows;
+  shape.entries_max = rows;
+  shape.items_max = rows * kItemsARow;
+  shape.spans_max = 1;
+  shape.tokens_max = options.context_tokens;
+  return shape;
+}
+
+CapabilityLookup capabilities_of(const Backend& backend, const SessionOptions& options) {
+  return [backend, options](std::size_t layer, Phase phase, std::uint32_t rows) {
+    return backend.query(attention_shape(options, layer, phase, rows));
+  };
+}
+
+// Device bytes that the backend took for itself, for submits of the plan's size.
+Result<std::uint64_t> SessionState::prepare_device() {
+  std::vector<kvspan_attention_shape_t> shapes;
+  for (std::size_t layer = 0; layer < plan.pages.size(); ++layer) {
+    shapes.push_back(attention_shape(options, layer, Phase::prefill, plan.prefill_rows));
+    shapes.push_back(attention_shape(options, layer, Phase::decode, plan.decode_rows));
+  }
+  const std::uint32_t rows = std::max(plan.prefill_rows, plan.decode_rows);
+  kvspan_prepare_t prepare = limits_of(plan, rows, options.sequences);
+  prepare.shape_count = static_cast<std::uint32_t>(shapes.size());
+  prepare.shapes = shapes.data();
+  prepare.depth = options.lanes.depth;
+  kvspan_prepared_t prepared{};
+  prepared.struct_size = sizeof prepared;
+  kvspan_error_t error = empty_error();
+  const kvspan_result_t result =
+      backend.tables().device->prepare(backend.device(), &prepare, &prepared, &error);
+  if (result != KVSPAN_OK) {
+    return tl::unexpected(from_abi(result, error, "preparing the device"));
+  }
+  return prepared.device_bytes;
+}
+
+Result<void> SessionState::lay_out() {
+  PlanRequest request;
+  request.geometry = options.geometry;
+  request.context_tokens = options.context_tokens;
+  request.sequences = options.sequences;
+  request.prefill_rows_max = options.prefill_rows_max;
+  request.prefill_rows_fixed = options.prefill_rows_fixed;
+  request.decode_rows = options.decode_rows;
+  request.capabilities = capabilities_of(backend, options);
+  request.arena_bytes = options.arena_bytes;
+  for (;;) {
+    auto planned = kvspan::plan(request);
+    if (!planned) {
+      return tl::unexpected(std::move(planned).error());
+    }
+    plan = std::move(*planned);
+    const auto prepared = prepare_device();
+    if (!prepared) {
+      return tl::unexpected(prepared.error());
+    }
+    prepared_device_bytes = *prepared;
+    // What the backend took for itself counts too: plan again inside the rest until both fit.
+    if (plan.regions.total_bytes() + prepared_device_bytes <= options.arena_bytes) {
+      return record_capabilities();
+    }
+    request.arena_bytes =
+        options.arena_bytes - std::min(options.arena_bytes - 1, prepared_device_bytes);
+  }
+}
+
+Result<void> SessionState::record_capabilities() {
+  const auto lookup = capabilities_of(backend, options);
+  for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
+    auto prefill = lookup(layer, Phase::prefill, plan.prefill_rows);
+    auto decode = lookup(layer, Phase::decode, plan.decode_rows);
+    if (!prefill || !decode) {
+      return tl::unexpected(prefill ? decode.error() : prefill.error());
+    }
+    prefill_caps.push_back(*prefill);
+    decode_caps.push_back(*decode);
+  }
+  return {};
+}
+
+Result<void> SessionState::check_alignment() {
+  const std::uint64_t needed = backend.info().memory_alignment;
+  if (needed > plan.alignment || options.geometry.alignment % needed != 0) {
+    return tl::unexpected(error_of(Errc::invalid_argument,
+                                   "planes must be aligned to " + std::to_string(needed) +
+                                       " bytes on this device; set the geometry's alignment to a "
+                                       "multiple",
+                                   "session"));
+  }
+  limits.struct_size = sizeof limits;
+  kvspan_error_t error = empty_error();
+  const kvspan_result_t result = backend.tables().copy->limits(backend.device(), &limits, &error);
+  if (result != KVSPAN_OK) {
+    return tl::unexpected(from_abi(result, error, "asking for the limits of copies"));
+  }
+  return {};
+}
+
+// The one allocation, its regions and their leases.
+Result<void> SessionState::make_arena() {
+  auto memory = backend.allocate(KVSPAN_MEMORY_DEVICE, plan.regions.total_bytes());
+  if (!memory) {
+    return tl::unexpected(std::move(memory).error());
+  }
+  const kvspan_memory_table_t* const table = backend.tables().memory;
+  auto made = Arena::create(
+      {memory->get(), memory->size_bytes()}, plan.alignment, [table](kvspan_memory_t* released) {
+        (void)table->release(released, nullptr);
+      });
+  if (!made) {
+    return tl::unexpected(std::move(made).error());
+  }
+  parent = memory->detach();
+  arena.emplace(std::move(*made));
+
+  struct Wanted {
+    std::uint64_t id;
+    std::uint64_t size_bytes;
+    Lease* lease;
+  };
+
+  const Wanted regions[] = {
+      {kResidentRegion, plan.regions.resident_bytes, &resident_lease},
+      {kSlotsRegion, plan.regions.slots_bytes, &slots_lease},
+      {kStatesRegion, plan.regions.states_bytes, &states_lease},
+      {kAccumulatorsRegion, plan.regions.accumulators_bytes, &accumulators_lease},
+      {kWorkspaceRegion, plan.regions.workspace_bytes, &workspace_lease}};
+  if (auto begun = arena->begin(); !begun) {
+    return begun;
+  }
+  for (const Wanted& wanted : regions) {
+    if (wanted.size_bytes == 0) {
+      continue;
+    }
+    auto region = arena->reserve(wanted.id, wanted.size_bytes, plan.alignment);
+    if (!region) {
+      return tl::unexpected(std::move(region).error());
+    }
+  }
+  if (auto committed = arena->commit(); !committed) {
+    return committed;
+  }
+  for (const Wanted& wanted : regions) {
+    if (wanted.size_bytes == 0) {
+      continue;
+    }
+    auto lease = arena->acquire(wanted.id);
+    if (!lease) {
+      return tl::unexpected(std::move(lease).error());
+    }
+    *wanted.lease = std::move(*lease);
+  }
+  return {};
+}
+
+Result<void> SessionState::make_streams() {
+  HostPagesOptions host_options;
+  host_options.limit_bytes = options.host_bytes_max;
+  std::uint32_t resident_hazards = 0;
+  for (std::size_t layer = 0; layer < plan.pages.size(); ++layer) {
+    host_options.page_bytes.push_back(plan.pages[layer].page_bytes);
+    resident_firsts.push_back(resident_hazards);
+    resident_hazards += plan.resident_pages[layer];
+  }
+  auto pages = HostPages::create(backend, std::move(host_options));
+  if (!pages) {
+    return tl::unexpected(std::move(pages).error());
+  }
+  host.emplace(std::move(*pages));
+  auto created = Lanes::create(backend, options.lanes);
+  if (!created) {
+    return tl::unexpected(std::move(created).error());
+  }
+  lanes.emplace(std::move(*created));
+  ring.emplace(0, plan.ring_slots);
+  tails.emplace(plan.ring_slots, plan.tail_slots);
+  prefetch.emplace(*ring, [this](const PageGroup& group, const std::vector<std::uint32_t>& slots) {
+    return fetch(group, slots);
+  });
+  return {};
+}
+
+}  // namespace kvspan
