@@ -38,8 +38,13 @@ int answer(const CLI::App& app, const CLI::ParseError& failure) {
   for (const CLI::App* command : app.get_subcommands()) {
     help += " " + command->get_name();
   }
+  // The parser looks for what is missing before it looks at what is too much; a misspelt option is
+  // both.
+  const std::vector<std::string> extras = app.remaining(true);
+  const std::string what =
+      extras.empty() ? failure.what() : fmt::format("{} is not understood", extras.front());
   print_error({Errc::invalid_argument,
-               fmt::format("{}; `{} --help` lists what is understood", failure.what(), help)});
+               fmt::format("{}; `{} --help` lists what is understood", what, help)});
   return kExitWrongInput;
 }
 

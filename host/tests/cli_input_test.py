@@ -94,7 +94,7 @@ class WrongOptions(ToolCase):
 
     def test_page_that_is_no_multiple_of_the_granule(self) -> None:
         for plugin in PLUGINS:
-            for tokens in (7, 100):
+            for tokens in (7, 101):
                 with self.subTest(plugin=plugin, tokens=tokens):
                     words = [f"pages of {tokens} tokens", "granule", "multiple"]
                     self.refused(WRONG_INPUT, words, "plan", "--plugin", plugin, *GEOMETRY,

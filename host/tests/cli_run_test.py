@@ -67,7 +67,7 @@ class Interruption(ToolCase):
 
     def test_in_mid_verification(self) -> None:
         with Running(*generate("--tokens", 7, "--verify", *self.json_file())) as running:
-            running.wait_for_line("decode         7 / 7 tokens")
+            running.wait_for_line(r"decode +7 / 7 tokens")
             running.wait_for_line("prefill", 1 + sum(x.startswith("prefill") for x in running.err))
             outcome = running.interrupt()
         said = self.interrupted(outcome)

@@ -96,7 +96,7 @@ class Recall2048(Recall):
                              plugin="stub")
         self.streamed(said, arena)
         self.verified(said)
-        exact = self.generate(prompt, "--arena", arena, "--page-tokens", 32)
+        exact = self.generate(prompt, "--arena", 2 * arena, "--page-tokens", 32)
         self.assertEqual(said["ids"], exact["ids"], "stub and cpu continue differently")
 
 

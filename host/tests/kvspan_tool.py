@@ -8,6 +8,7 @@ KVSPAN_TEST_DATA (the repository's data/).
 import json
 import os
 import pathlib
+import re
 import signal
 import struct
 import subprocess
@@ -140,8 +141,8 @@ class Running:
         self.child.stderr.close()
 
     def wait_for_line(self, start: str, count: int = 1) -> None:
-        """Until `count` lines with that start have come in all."""
-        while sum(line.startswith(start) for line in self.err) < count:
+        """Until `count` lines that begin with that pattern have come in all."""
+        while sum(re.match(start, line) is not None for line in self.err) < count:
             line = self.child.stderr.readline().decode(errors="replace")
             if not line:
                 raise AssertionError(f"ended without {count} x '{start}':\n{''.join(self.err)}")
@@ -161,7 +162,9 @@ def main(*names: str) -> None:
     """Runs the named test modules and ends the process: a summary in one line, status 1 on failure."""
     suite = unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromName(n) for n in names)
     result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(suite)
-    bad = len(result.failures) + len(result.errors)
+    # A case with several failing sub-cases is one failed case.
+    cases = {getattr(case, "test_case", case).id() for case, _ in result.failures + result.errors}
+    bad = len(cases)
     skipped = f", {len(result.skipped)} skipped" if result.skipped else ""
     good = result.testsRun - bad - len(result.skipped)
     print(f"{good} passed, {bad} failed{skipped}")

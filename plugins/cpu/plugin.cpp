@@ -74,7 +74,7 @@ kvspan_result_t KVSPAN_CALL plugin_close(void* self, kvspan_error_t* error) noex
   if (self == nullptr) {
     return sdk::fail_argument(error, {1}, kWhere, "self is NULL: pass plugin.self");
   }
-  Plugin* const plugin = static_cast<Plugin*>(self);
+  auto* const plugin = static_cast<Plugin*>(self);
   if (const uint32_t open = plugin->devices_open.load()) {
     return sdk::fail_amount(error,
                             KVSPAN_E_BUSY,

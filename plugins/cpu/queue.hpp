@@ -83,8 +83,7 @@ class Task {
   // How many memories fill() names at most.
   uint64_t uses_max = 0;
 
- protected:
-  ~Task() = default;
+  virtual ~Task() = default;
 };
 
 class Queue {
@@ -93,6 +92,8 @@ class Queue {
 
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
+  Queue(Queue&&) = delete;
+  Queue& operator=(Queue&&) = delete;
   ~Queue();
 
   // Makes the ring, with slabs of `slab_bytes` where that is not 0, and starts the thread.

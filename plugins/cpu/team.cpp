@@ -12,7 +12,7 @@ Team::~Team() {
     stop_ = true;
   }
   wake_.notify_all();
-  Helper* const helpers = reinterpret_cast<Helper*>(helpers_.data());
+  auto* const helpers = reinterpret_cast<Helper*>(helpers_.data());
   for (uint32_t i = 0; i < helper_count_; ++i) {
     helpers[i].~Helper();  // joins
   }
@@ -27,7 +27,7 @@ bool Team::start(uint32_t threads) {
   std::memset(scratch_.data(), 0, scratch_.bytes());  // pages are faulted in now, not in a step
   own_ = Scratch::bind(scratch_.data());
   helpers_ = Block::of(host_, sizeof(Helper) * (threads - 1));
-  Helper* const helpers = reinterpret_cast<Helper*>(helpers_.data());
+  auto* const helpers = reinterpret_cast<Helper*>(helpers_.data());
   if (threads > 1 && helpers == nullptr) {
     return false;
   }
@@ -49,7 +49,7 @@ bool Team::start(uint32_t threads) {
 }
 
 void Team::helper_main(void* argument) {
-  Helper* const helper = static_cast<Helper*>(argument);
+  auto* const helper = static_cast<Helper*>(argument);
   helper->team->help(helper->scratch);
 }
 

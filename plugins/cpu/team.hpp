@@ -34,6 +34,8 @@ class Team {
 
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
+  Team(Team&&) = delete;
+  Team& operator=(Team&&) = delete;
   ~Team();
 
   // Reserves scratch for `threads` and starts threads - 1 helpers; the thread that calls run() is

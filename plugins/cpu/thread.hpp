@@ -14,6 +14,8 @@ class Thread {
   Thread() = default;
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;
+  Thread(Thread&&) = delete;
+  Thread& operator=(Thread&&) = delete;
 
   ~Thread() { join(); }
 

@@ -208,7 +208,7 @@ kvspan_result_t KVSPAN_CALL fence_create(kvspan_device_t* handle,
     if (device.scheduler.lost().has_value()) {
       return report(*device.scheduler.lost(), error, kWhere);
     }
-    auto fence = std::make_unique<Fence>(device, initial);
+    auto fence = std::make_unique<Fence>(Fence{device, initial});
     device.scheduler.add(*fence);
     *out_fence = handle_of(fence.release());
     return KVSPAN_OK;

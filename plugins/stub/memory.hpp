@@ -15,11 +15,11 @@ namespace kvspan::stub {
 
 struct Memory {
   Device& device;
-  const std::uint32_t kind;  ///< KVSPAN_MEMORY_*
-  std::byte* const address;
-  const std::uint64_t bytes;
-  std::uint64_t mapped_bytes;  ///< what to unmap; 0 for memory of the caller
-  std::uint64_t uses = 0;      ///< how often pending work names it
+  const std::uint32_t kind = KVSPAN_MEMORY_DEVICE;  ///< KVSPAN_MEMORY_*
+  std::byte* const address = nullptr;
+  const std::uint64_t bytes = 0;
+  std::uint64_t mapped_bytes = 0;  ///< what to unmap; 0 for memory of the caller
+  std::uint64_t uses = 0;          ///< how often pending work names it
 };
 
 inline Memory* memory_of(kvspan_memory_t* handle) {

@@ -23,8 +23,8 @@ inline constexpr std::size_t kMeasurementsMax = 256;
 
 struct Queue {
   Device& device;
-  Lane* const lane;
-  const std::uint32_t depth;
+  Lane* const lane = nullptr;
+  const std::uint32_t depth = 0;
   std::uint32_t in_flight = 0;
   std::deque<kvspan_measurement_t> measurements{};
 };

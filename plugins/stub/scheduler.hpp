@@ -66,12 +66,12 @@ struct Device;
 
 struct Fence {
   Device& device;
-  std::uint64_t value;
-  std::deque<std::uint64_t> promises;  ///< values that pending work will signal, ascending
-  const Queue* signaller = nullptr;    ///< whose work made the promises
-  std::uint64_t uses = 0;              ///< how often pending work names it
-  std::uint64_t waiters = 0;           ///< threads inside wait
-  std::optional<Failure> failure;
+  std::uint64_t value = 0;
+  std::deque<std::uint64_t> promises{};  ///< values that pending work will signal, ascending
+  const Queue* signaller = nullptr;      ///< whose work made the promises
+  std::uint64_t uses = 0;                ///< how often pending work names it
+  std::uint64_t waiters = 0;             ///< threads inside wait
+  std::optional<Failure> failure{};
 
   std::uint64_t promised() const { return promises.empty() ? value : promises.back(); }
 };

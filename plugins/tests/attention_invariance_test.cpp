@@ -26,7 +26,7 @@ class AttentionInvariance : public AttentionTest {
 };
 
 TEST_F(AttentionInvariance, RunHasTheBitsOfAnyCutIntoParts) {
-  for (uint64_t seed = 1; seed <= cases(settings(), 40, 5) && !HasFailure(); ++seed) {
+  for (uint64_t seed = 1; seed <= cases(settings(), 40, 3) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const RandomScene made = scene_of(seed);
     const Outputs whole = take(made.scene, {}, seed);
@@ -39,7 +39,7 @@ TEST_F(AttentionInvariance, RunHasTheBitsOfAnyCutIntoParts) {
 }
 
 TEST_F(AttentionInvariance, PlacementMovesNoBit) {
-  for (uint64_t seed = 1; seed <= cases(settings(), 40, 5) && !HasFailure(); ++seed) {
+  for (uint64_t seed = 1; seed <= cases(settings(), 40, 3) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const RandomScene made = scene_of(100 + seed);
     const Outputs resident = take(made.scene, {}, seed);
@@ -51,7 +51,7 @@ TEST_F(AttentionInvariance, PlacementMovesNoBit) {
 }
 
 TEST_F(AttentionInvariance, NeighboursInTheCallMoveNoBit) {
-  for (uint64_t seed = 1; seed <= cases(settings(), 20, 3) && !HasFailure(); ++seed) {
+  for (uint64_t seed = 1; seed <= cases(settings(), 20, 2) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Dice dice(200 + seed);
     Limits limits;
@@ -115,7 +115,7 @@ TEST_F(AttentionInvariance, WidthMovesNoBit) {
 }
 
 TEST_F(AttentionInvariance, AChainOfTheSuffixMaskIsPlainCausality) {
-  for (uint64_t seed = 1; seed <= cases(settings(), 20, 4) && !HasFailure(); ++seed) {
+  for (uint64_t seed = 1; seed <= cases(settings(), 20, 2) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Dice dice(400 + seed);
     Limits limits;

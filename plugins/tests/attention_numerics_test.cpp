@@ -38,25 +38,26 @@ class AttentionNumerics : public AttentionTest {
 };
 
 TEST_F(AttentionNumerics, EveryPairOfTypesIsWithinTheErrorClass) {
-  for (const kvspan_type_t k_type : kTypes) {
-    for (const kvspan_type_t v_type : kTypes) {
-      SCOPED_TRACE(testing::Message() << "K type " << k_type << ", V type " << v_type);
-      Dice dice(k_type * 100 + v_type);
-      Geometry geometry;
-      geometry.k_type = k_type;
-      geometry.v_type = v_type;
-      geometry.head_size_v = 96;
-      geometry.kv_heads = 2;
-      geometry.q_heads = 4;
-      const History history = History::random(geometry, 150, dice);
-      const Scene scene = plain(history, 3, dice);
-      expect_close(scene, take(scene, {.scattered = true}, k_type * 100 + v_type));
-    }
+  // A tenth of the effort keeps the pairs of equal types: nine is odd, so all 64 come in turn.
+  for (uint32_t i = 0; i < cases(settings(), 64, 8) && i < 64; ++i) {
+    const kvspan_type_t k_type = kTypes[i * 9 % 64 / 8];
+    const kvspan_type_t v_type = kTypes[i * 9 % 8];
+    SCOPED_TRACE(testing::Message() << "K type " << k_type << ", V type " << v_type);
+    Dice dice(k_type * 100 + v_type);
+    Geometry geometry;
+    geometry.k_type = k_type;
+    geometry.v_type = v_type;
+    geometry.head_size_v = 96;
+    geometry.kv_heads = 2;
+    geometry.q_heads = 4;
+    const History history = History::random(geometry, 150, dice);
+    const Scene scene = plain(history, 3, dice);
+    expect_close(scene, take(scene, {.scattered = true}, k_type * 100 + v_type));
   }
 }
 
 TEST_F(AttentionNumerics, RandomDecodeShapesAreWithinTheErrorClass) {
-  for (uint64_t seed = 1; seed <= cases(settings(), 70, 8); ++seed) {
+  for (uint64_t seed = 1; seed <= cases(settings(), 70, 4); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Dice dice(seed);
     Limits limits;
@@ -72,7 +73,7 @@ TEST_F(AttentionNumerics, RandomDecodeShapesAreWithinTheErrorClass) {
 }
 
 TEST_F(AttentionNumerics, RandomPrefillShapesAreWithinTheErrorClass) {
-  for (uint64_t seed = 1; seed <= cases(settings(), 16, 3); ++seed) {
+  for (uint64_t seed = 1; seed <= cases(settings(), 16, 2); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Dice dice(1000 + seed);
     Limits limits;
@@ -91,7 +92,7 @@ TEST_F(AttentionNumerics, RandomPrefillShapesAreWithinTheErrorClass) {
 
 TEST_F(AttentionNumerics, EachOptionAloneIsWithinTheErrorClass) {
   for (uint32_t bit = 1; bit <= KVSPAN_OPTION_LSE; bit <<= 1) {
-    for (uint64_t seed = 1; seed <= cases(settings(), 5, 2); ++seed) {
+    for (uint64_t seed = 1; seed <= cases(settings(), 5, 1); ++seed) {
       SCOPED_TRACE(testing::Message() << "option 0x" << std::hex << bit << " seed " << seed);
       Dice dice(seed);
       Limits limits;
@@ -175,7 +176,7 @@ TEST_F(AttentionNumerics, OnesGiveOne) {
 }
 
 TEST_F(AttentionNumerics, TheDefaultErrorClassIsMetToo) {
-  for (uint64_t seed = 1; seed <= cases(settings(), 12, 3); ++seed) {
+  for (uint64_t seed = 1; seed <= cases(settings(), 12, 2); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Dice dice(2000 + seed);
     RandomScene made = random_scene({}, dice);

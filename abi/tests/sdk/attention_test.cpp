@@ -13,7 +13,10 @@
 namespace kvspan::sdk {
 namespace {
 
-auto* const kMemory = reinterpret_cast<kvspan_memory_t*>(0x1000);
+kvspan_memory_t* a_memory() {
+  return reinterpret_cast<kvspan_memory_t*>(0x1000);
+}
+
 constexpr std::uint64_t kMemoryBytes = 1u << 20;
 constexpr std::uint32_t kGranule = 4;
 
@@ -52,18 +55,18 @@ struct Call {
     entry.row_count = rows;
     entry.token_total = tokens;
     entry.split_tokens = 16;
-    entry.q = {kMemory, 0, 512, 128, KVSPAN_TYPE_F32, 0};
-    entry.out = {kMemory, 8192, 512, 128, KVSPAN_TYPE_F32, 0};
+    entry.q = {a_memory(), 0, 512, 128, KVSPAN_TYPE_F32, 0};
+    entry.out = {a_memory(), 8192, 512, 128, KVSPAN_TYPE_F32, 0};
     args.struct_size = sizeof args;
     args.scale = 0.125f;
-    args.workspace = {kMemory, 65536, 1024};
+    args.workspace = {a_memory(), 65536, 1024};
     add_span(0, tokens);
   }
 
   void add_span(std::uint64_t first, std::uint64_t count) {
     kvspan_span_t span{first, count, {}, {}};
-    span.k = {kMemory, 1024, 0, 128, 64, nullptr, 0, 0};
-    span.v = {kMemory, 2048, 0, 128, 64, nullptr, 0, 0};
+    span.k = {a_memory(), 1024, 0, 128, 64, nullptr, 0, 0};
+    span.v = {a_memory(), 2048, 0, 128, 64, nullptr, 0, 0};
     spans.push_back(span);
   }
 
@@ -207,7 +210,7 @@ TEST(CheckRun, SpansAscendOnTheGranule) {
 TEST(CheckRun, APageListMayNotExceedThePluginsLimit) {
   std::vector<std::uint32_t> list(30, 0);
   Call call(100);
-  call.spans[0].k = {kMemory, 0, 512, 128, 64, list.data(), 4, 30};
+  call.spans[0].k = {a_memory(), 0, 512, 128, 64, list.data(), 4, 30};
   EXPECT_EQ(call.run(), KVSPAN_OK);
   call.caps.span_pages_max = 29;
   EXPECT_EQ(call.run(), KVSPAN_E_INVALID_ARG);
@@ -277,7 +280,8 @@ Call random_call(std::mt19937_64& dice) {
     call.entry.suffix_count =
         static_cast<std::uint32_t>(dice() % (std::min<std::uint64_t>(tokens, 20) + 1));
     for (std::uint32_t row = 0; row < call.entry.row_count; ++row) {
-      call.suffix_mask.push_back(dice() & dice());
+      const std::uint64_t sparse = dice();
+      call.suffix_mask.push_back(sparse & dice());
     }
   }
   return call;
@@ -300,7 +304,7 @@ TEST(CheckRun, FindsEveryVisibleTokenThatNoSpanHolds) {
 
 kvspan_advance_item_t item(std::uint64_t split, std::uint64_t first, std::uint64_t count) {
   const std::uint64_t base = 131072 + split * 4096;
-  return {0, KVSPAN_ITEM_FRESH, split, first, count, {kMemory, base, base + 2048}};
+  return {0, KVSPAN_ITEM_FRESH, split, first, count, {a_memory(), base, base + 2048}};
 }
 
 TEST(CheckAdvance, NeedsOnlyTheSpansOfItsItems) {
@@ -401,14 +405,14 @@ TEST(CheckFold, SourceIsNotTheAccumulatorAndFinishHasOneEach) {
   const auto context = call.context();
   ASSERT_EQ(check_attention_args(&call.args, AttentionCall::fold, context, nullptr, "x"),
             KVSPAN_OK);
-  kvspan_fold_item_t one{0, 0, {kMemory, 0, 1024}, {kMemory, 4096, 8192}};
+  kvspan_fold_item_t one{0, 0, {a_memory(), 0, 1024}, {a_memory(), 4096, 8192}};
   EXPECT_EQ(check_fold_items({&one, 1}, call.args, context, nullptr, "x"), KVSPAN_OK);
   one.accumulator.u_offset = 0;
   EXPECT_EQ(check_fold_items({&one, 1}, call.args, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
   EXPECT_EQ(check_fold_items({nullptr, 1}, call.args, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
   ASSERT_EQ(check_attention_args(&call.args, AttentionCall::finish, context, nullptr, "x"),
             KVSPAN_OK);
-  kvspan_state_t state{kMemory, 0, 1024};
+  kvspan_state_t state{a_memory(), 0, 1024};
   EXPECT_EQ(check_finish(&state, call.args, context, nullptr, "x"), KVSPAN_OK);
   EXPECT_EQ(check_finish(nullptr, call.args, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
   state.ml_offset = kMemoryBytes;

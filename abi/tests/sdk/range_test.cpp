@@ -14,12 +14,14 @@ namespace {
 
 __extension__ typedef unsigned __int128 Big;
 
-auto* const kMemory = reinterpret_cast<kvspan_memory_t*>(0x1000);
+kvspan_memory_t* a_memory() {
+  return reinterpret_cast<kvspan_memory_t*>(0x1000);
+}
 
 /// One memory of `size` bytes; every other pointer is foreign.
 auto memory_of(std::uint64_t size) {
   return Context(
-      [size](kvspan_memory_t* memory) { return memory == kMemory ? size : kForeignMemory; });
+      [size](kvspan_memory_t* memory) { return memory == a_memory() ? size : kForeignMemory; });
 }
 
 struct Dice {
@@ -46,13 +48,13 @@ struct Dice {
 
 TEST(CheckRange, IsExactAtTheEnd) {
   const auto context = memory_of(100);
-  EXPECT_EQ(check_range({kMemory, 0, 100}, context, nullptr, "x"), KVSPAN_OK);
-  EXPECT_EQ(check_range({kMemory, 100, 0}, context, nullptr, "x"), KVSPAN_OK);
-  EXPECT_EQ(check_range({kMemory, 40, 60}, context, nullptr, "x"), KVSPAN_OK);
-  EXPECT_EQ(check_range({kMemory, 41, 60}, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
-  EXPECT_EQ(check_range({kMemory, 101, 0}, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
-  EXPECT_EQ(check_range({kMemory, UINT64_MAX, 2}, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
-  EXPECT_EQ(check_range({kMemory, 2, UINT64_MAX}, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
+  EXPECT_EQ(check_range({a_memory(), 0, 100}, context, nullptr, "x"), KVSPAN_OK);
+  EXPECT_EQ(check_range({a_memory(), 100, 0}, context, nullptr, "x"), KVSPAN_OK);
+  EXPECT_EQ(check_range({a_memory(), 40, 60}, context, nullptr, "x"), KVSPAN_OK);
+  EXPECT_EQ(check_range({a_memory(), 41, 60}, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
+  EXPECT_EQ(check_range({a_memory(), 101, 0}, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
+  EXPECT_EQ(check_range({a_memory(), UINT64_MAX, 2}, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
+  EXPECT_EQ(check_range({a_memory(), 2, UINT64_MAX}, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
 }
 
 TEST(CheckRange, NullIsNoMemoryAndAnotherDevicesMemoryIsRefused) {
@@ -69,7 +71,8 @@ TEST(CheckRange, NamesTheSpotAndTheAmounts) {
   auto context = memory_of(100).element("item", 3).at("rows", 24);
   context.spot.place.argument = 2;
   kvspan_error_t error{};
-  EXPECT_EQ(check_range({kMemory, 50, 60}, context, &error, "codec.encode"), KVSPAN_E_INVALID_ARG);
+  EXPECT_EQ(check_range({a_memory(), 50, 60}, context, &error, "codec.encode"),
+            KVSPAN_E_INVALID_ARG);
   EXPECT_EQ(error.argument, 2u);
   EXPECT_EQ(error.field_offset, 24u);
   EXPECT_STREQ(error.where, "codec.encode");
@@ -86,7 +89,7 @@ TEST(CheckRows, AgreesWithAModelThatVisitsEveryElement) {
   for (int round = 0; round < 20000; ++round) {
     SCOPED_TRACE("seed 11 round " + std::to_string(round));
     kvspan_rows_t rows{};
-    rows.memory = kMemory;
+    rows.memory = a_memory();
     rows.type = dice.below(2) == 0 ? KVSPAN_TYPE_F32 : KVSPAN_TYPE_BF16;
     const std::uint64_t element = rows.type == KVSPAN_TYPE_F32 ? 4 : 2;
     rows.offset = dice.number(200) / element * element;
@@ -116,7 +119,7 @@ TEST(CheckRows, AgreesWithAModelThatVisitsEveryElement) {
 
 TEST(CheckRows, RefusesTypesStridesAndReservedFields) {
   const auto context = memory_of(1000);
-  kvspan_rows_t good{kMemory, 8, 16, 8, KVSPAN_TYPE_F32, 0};
+  kvspan_rows_t good{a_memory(), 8, 16, 8, KVSPAN_TYPE_F32, 0};
   const auto check = [&](const kvspan_rows_t& rows) {
     return check_rows(RowsUse{&rows, 2, 2, 2}, context, nullptr, "x");
   };
@@ -145,7 +148,7 @@ struct PlaneCase {
   std::vector<std::uint32_t> list;
 
   explicit PlaneCase(Dice& dice) {
-    plane.memory = kMemory;
+    plane.memory = a_memory();
     plane.offset = dice.number(100) & ~std::uint64_t{7};
     plane.page_stride = dice.number(200) & ~std::uint64_t{1};
     plane.row_stride = dice.number(60) & ~std::uint64_t{1};
@@ -219,7 +222,7 @@ TEST(CheckPlane, AgreesWithAModelThatVisitsEveryToken) {
 TEST(CheckPlane, LooksOnlyAtTheUsedPartOfALongPageList) {
   std::vector<std::uint32_t> list(1000, 4000000000u);
   list[500] = 1;
-  kvspan_plane_t plane{kMemory, 0, 64, 8, 0, list.data(), 4, 1000};
+  kvspan_plane_t plane{a_memory(), 0, 64, 8, 0, list.data(), 4, 1000};
   const auto context = memory_of(128);
   EXPECT_EQ(check_plane({&plane, KVSPAN_TYPE_F16, 2000, 4, 1, 4}, context, nullptr, "x"),
             KVSPAN_OK);
@@ -231,7 +234,7 @@ TEST(CheckPlane, RefusesFieldsThatDoNotFitEachOther) {
   auto context = memory_of(10000);
   context.memory_alignment = 16;
   const std::uint32_t list[] = {0, 1};
-  const kvspan_plane_t good{kMemory, 32, 640, 80, 34, list, 4, 2};
+  const kvspan_plane_t good{a_memory(), 32, 640, 80, 34, list, 4, 2};
   const auto check = [&](const kvspan_plane_t& plane, kvspan_type_t type, std::uint32_t size) {
     return check_plane({&plane, type, 0, 8, 2, size}, context, nullptr, "x");
   };

@@ -12,9 +12,17 @@
 namespace kvspan::sdk {
 namespace {
 
-auto* const kMemory = reinterpret_cast<kvspan_memory_t*>(0x1000);
-auto* const kOther = reinterpret_cast<kvspan_memory_t*>(0x2000);
-auto* const kFence = reinterpret_cast<kvspan_fence_t*>(0x3000);
+kvspan_memory_t* a_memory() {
+  return reinterpret_cast<kvspan_memory_t*>(0x1000);
+}
+
+kvspan_memory_t* other_memory() {
+  return reinterpret_cast<kvspan_memory_t*>(0x2000);
+}
+
+kvspan_fence_t* a_fence() {
+  return reinterpret_cast<kvspan_fence_t*>(0x3000);
+}
 
 auto memories_of(std::uint64_t size) {
   return Context([size](kvspan_memory_t*) { return size; });
@@ -47,8 +55,8 @@ TEST(CheckSegment, AgreesWithAMapOfBytes) {
   int accepted = 0;
   for (int round = 0; round < 60000; ++round) {
     kvspan_segment_t s{};
-    s.source = kMemory;
-    s.target = dice() % 4 == 0 ? kOther : kMemory;
+    s.source = a_memory();
+    s.target = dice() % 4 == 0 ? other_memory() : a_memory();
     s.source_offset = dice() % 60;
     s.target_offset = dice() % 60;
     s.bytes = dice() % 9;
@@ -69,7 +77,7 @@ TEST(CheckSegment, AgreesWithAMapOfBytes) {
 
 TEST(CheckSegment, OneRowIgnoresPitches) {
   const auto context = memories_of(100);
-  kvspan_segment_t s{kMemory, kMemory, 0, 50, 50, 1, UINT64_MAX, 3};
+  kvspan_segment_t s{a_memory(), a_memory(), 0, 50, 50, 1, UINT64_MAX, 3};
   EXPECT_EQ(check_segment(s, context, nullptr, "x"), KVSPAN_OK);
   s.target_offset = 51;
   EXPECT_EQ(check_segment(s, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
@@ -79,24 +87,24 @@ TEST(CheckSegment, SumsThatLeave64BitsAreRefused) {
   const auto context = memories_of(UINT64_MAX - 1);
   const std::uint64_t half = std::uint64_t{1} << 63;
   const kvspan_segment_t bad[] = {
-      {kMemory, kOther, UINT64_MAX, 0, 2, 1, 0, 0},
-      {kMemory, kOther, 0, UINT64_MAX - 4, 8, 1, 0, 0},
-      {kMemory, kOther, 0, 0, 16, 3, half, 16},
-      {kMemory, kOther, 0, 0, 16, 3, 16, half},
-      {kMemory, kOther, 0, 0, 16, UINT64_MAX, 16, 16},
-      {kMemory, kOther, 16, 16, UINT64_MAX, 1, 0, 0},
+      {a_memory(), other_memory(), UINT64_MAX, 0, 2, 1, 0, 0},
+      {a_memory(), other_memory(), 0, UINT64_MAX - 4, 8, 1, 0, 0},
+      {a_memory(), other_memory(), 0, 0, 16, 3, half, 16},
+      {a_memory(), other_memory(), 0, 0, 16, 3, 16, half},
+      {a_memory(), other_memory(), 0, 0, 16, UINT64_MAX, 16, 16},
+      {a_memory(), other_memory(), 16, 16, UINT64_MAX, 1, 0, 0},
   };
   for (const kvspan_segment_t& s : bad) {
     EXPECT_EQ(check_segment(s, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
   }
-  const kvspan_segment_t good{kMemory, kOther, 0, 0, 16, 2, half, 16};
+  const kvspan_segment_t good{a_memory(), other_memory(), 0, 0, 16, 2, half, 16};
   EXPECT_EQ(check_segment(good, context, nullptr, "x"), KVSPAN_OK);
 }
 
 TEST(CheckSegment, HugeEqualPitchesAreAnsweredAtOnce) {
   const auto context = memories_of(UINT64_MAX - 1);
   const std::uint64_t rows = std::uint64_t{1} << 40;
-  kvspan_segment_t s{kMemory, kMemory, 0, 8, 8, rows, 16, 16};
+  kvspan_segment_t s{a_memory(), a_memory(), 0, 8, 8, rows, 16, 16};
   EXPECT_EQ(check_segment(s, context, nullptr, "x"), KVSPAN_OK) << "interleaved columns";
   s.target_offset = 9;
   EXPECT_EQ(check_segment(s, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
@@ -111,7 +119,7 @@ TEST(CheckSegments, KeepsTheDevicesLimits) {
   auto context = memories_of(4096);
   context.limits = &limit;
   context.spot.place.argument = 2;
-  const kvspan_segment_t good{kMemory, kOther, 4, 8, 2, 2, 16, 16};
+  const kvspan_segment_t good{a_memory(), other_memory(), 4, 8, 2, 2, 16, 16};
   const auto check = [&](const kvspan_segment_t& s, kvspan_error_t* error) {
     return check_segments({&s, 1}, context, error, "copy.copy");
   };
@@ -140,7 +148,7 @@ TEST(CheckSegments, KeepsTheDevicesLimits) {
   std::vector<kvspan_segment_t> many(4, good);
   EXPECT_EQ(check_segments({many.data(), 3}, context, nullptr, "x"), KVSPAN_OK);
   EXPECT_EQ(check_segments({many.data(), 4}, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
-  kvspan_segment_t large{kMemory, kOther, 0, 0, 500, 2, 512, 512};
+  kvspan_segment_t large{a_memory(), other_memory(), 0, 0, 500, 2, 512, 512};
   EXPECT_EQ(check(large, nullptr), KVSPAN_OK);
   large.bytes = 502;
   EXPECT_EQ(check(large, nullptr), KVSPAN_E_INVALID_ARG);
@@ -157,28 +165,28 @@ TEST(CheckSegments, NothingIsFineAndNullIsNot) {
 TEST(CheckFill, TakesPatternsOfOneTwoFourAndEightBytes) {
   const kvspan_copy_limits_t limit = limits();
   auto context = memories_of(256);
-  const kvspan_range_t range{kMemory, 32, 64};
+  const kvspan_range_t range{a_memory(), 32, 64};
   for (std::uint32_t bytes = 0; bytes < 20; ++bytes) {
     const bool good = bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
     EXPECT_EQ(check_fill(&range, bytes, context, nullptr, "copy.fill") == KVSPAN_OK, good);
   }
-  const kvspan_range_t odd{kMemory, 33, 66};
+  const kvspan_range_t odd{a_memory(), 33, 66};
   EXPECT_EQ(check_fill(&odd, 2, context, nullptr, "x"), KVSPAN_OK);
   EXPECT_EQ(check_fill(&odd, 4, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
   context.limits = &limit;
   EXPECT_EQ(check_fill(&odd, 2, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
   EXPECT_EQ(check_fill(&range, 2, context, nullptr, "x"), KVSPAN_OK);
-  const kvspan_range_t over{kMemory, 224, 64};
+  const kvspan_range_t over{a_memory(), 224, 64};
   EXPECT_EQ(check_fill(&over, 2, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
   EXPECT_EQ(check_fill(nullptr, 2, context, nullptr, "x"), KVSPAN_E_INVALID_ARG);
 }
 
 TEST(CheckSubmit, SeesEveryField) {
   const auto context = memories_of(16);
-  const kvspan_point_t point{kFence, 1};
+  const kvspan_point_t point{a_fence(), 1};
   const kvspan_point_t empty{nullptr, 1};
   const kvspan_submit_t good{
-      sizeof(kvspan_submit_t), KVSPAN_SUBMIT_MEASURE, 1, 1, &point, &point, kMemory, 12, 9};
+      sizeof(kvspan_submit_t), KVSPAN_SUBMIT_MEASURE, 1, 1, &point, &point, a_memory(), 12, 9};
   const auto check = [&](const kvspan_submit_t& submit) {
     return check_submit(&submit, context, nullptr, "copy.copy");
   };
@@ -209,8 +217,8 @@ TEST(CheckCodecItems, SeesRowsAndPlane) {
   auto context = memories_of(34 * 4 + 64 * 4 * 4);
   context.items_max = 2;
   kvspan_codec_item_t good{};
-  good.rows = {kMemory, 0, 256, 128, KVSPAN_TYPE_F32, 0};
-  good.plane = {kOther, 0, 0, 68, 34, nullptr, 0, 0};
+  good.rows = {a_memory(), 0, 256, 128, KVSPAN_TYPE_F32, 0};
+  good.plane = {other_memory(), 0, 0, 68, 34, nullptr, 0, 0};
   good.first_token = 1;
   good.type = KVSPAN_TYPE_Q8_0;
   good.row_count = 4;

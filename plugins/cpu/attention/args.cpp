@@ -114,7 +114,7 @@ const T* AttentionTask::fill_rows(const T* source, uint32_t count) {
   if (source == nullptr) {
     return nullptr;
   }
-  T* const copy = reinterpret_cast<T*>(next_row_);
+  auto* const copy = reinterpret_cast<T*>(next_row_);
   std::memcpy(copy, source, sizeof(T) * count);
   next_row_ += count;
   return copy;

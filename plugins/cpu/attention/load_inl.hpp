@@ -156,7 +156,7 @@ HWY_INLINE void load_block(const uint8_t* block, float* out) {
   const Bytes bytes;
   const Vector d = hn::Set(floats, half_at(block));
   if constexpr (kType == KVSPAN_TYPE_Q8_0) {
-    const int8_t* const numbers = reinterpret_cast<const int8_t*>(block + 2);
+    const auto* const numbers = reinterpret_cast<const int8_t*>(block + 2);
     store_sixteen<Offset::absent>(hn::LoadU(bytes, numbers), d, d, out);
     store_sixteen<Offset::absent>(hn::LoadU(bytes, numbers + 16), d, d, out + 16);
   } else {

@@ -44,9 +44,6 @@ class FakeHost {
         };
   }
 
-  FakeHost(const FakeHost&) = delete;
-  FakeHost& operator=(const FakeHost&) = delete;
-
   [[nodiscard]] const kvspan_host_services_t* services() const { return &services_; }
 
   // Allocations ever asked for, blocks and bytes held now, lines logged.

@@ -203,6 +203,8 @@ class Memory {
 
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
+  Memory(Memory&&) = delete;
+  Memory& operator=(Memory&&) = delete;
 
   ~Memory() { operator delete[](block_, std::align_val_t{64}); }
 

@@ -62,7 +62,7 @@ TEST(Queue, CarriesValuesThroughChainsOfQueues) {
     if (round % 7 == 0) {
       ASSERT_EQ(rig.wait(*lines[kQueues - 1]), KVSPAN_OK) << rig.error.message;
       for (uint32_t i = 0; i < kCell / 4; ++i) {
-        const uint32_t* const cell =
+        const auto* const cell =
             reinterpret_cast<const uint32_t*>(static_cast<uint8_t*>(address) + kQueues * kCell);
         ASSERT_EQ(cell[i], round);
       }

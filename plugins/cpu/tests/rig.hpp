@@ -41,6 +41,8 @@ class Rig {
 
   Rig(const Rig&) = delete;
   Rig& operator=(const Rig&) = delete;
+  Rig(Rig&&) = delete;
+  Rig& operator=(Rig&&) = delete;
 
   ~Rig() {
     for (const Line& line : lines_) {

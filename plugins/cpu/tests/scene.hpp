@@ -52,9 +52,6 @@ class Scene {
     make_args(options);
   }
 
-  Scene(const Scene&) = delete;
-  Scene& operator=(const Scene&) = delete;
-
   // Output rows, then LSEs.
   std::vector<float> run(Line& line) {
     clear_outputs();

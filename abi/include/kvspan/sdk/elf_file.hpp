@@ -21,7 +21,7 @@ namespace kvspan::sdk {
 /// One note of a file.
 struct ElfNote {
   std::string name;  ///< without trailing NULs
-  std::uint32_t type;
+  std::uint32_t type = 0;
   std::vector<unsigned char> bytes;
 };
 
@@ -32,6 +32,8 @@ class ElfFile {
   ElfFile() = default;
   ElfFile(const ElfFile&) = delete;
   ElfFile& operator=(const ElfFile&) = delete;
+  ElfFile(ElfFile&&) = delete;
+  ElfFile& operator=(ElfFile&&) = delete;
 
   ~ElfFile() {
     if (file_ >= 0) {

@@ -19,10 +19,10 @@ namespace kvspan::sdk {
 
 /// How much of what a call needed and had; units are those of the resource (bytes, submits, items).
 struct Amount {
-  std::uint32_t resource;   ///< KVSPAN_RESOURCE_*
-  std::uint64_t required;   ///< total for the call to succeed, or KVSPAN_UNKNOWN_AMOUNT
-  std::uint64_t provided;   ///< what there was
-  std::uint32_t flags = 0;  ///< KVSPAN_ERROR_*
+  std::uint32_t resource = 0;  ///< KVSPAN_RESOURCE_*
+  std::uint64_t required = 0;  ///< total for the call to succeed, or KVSPAN_UNKNOWN_AMOUNT
+  std::uint64_t provided = 0;  ///< what there was
+  std::uint32_t flags = 0;     ///< KVSPAN_ERROR_*
 };
 
 /// The argument that is wrong: 1-based position and byte offset inside its struct.
@@ -44,7 +44,7 @@ inline void end_at_character(char* text, std::size_t capacity, std::size_t lengt
     --lead;  // over continuation bytes, to behind the byte that leads them
   }
   if (lead > 0) {
-    const unsigned char first = static_cast<unsigned char>(text[lead - 1]);
+    const auto first = static_cast<unsigned char>(text[lead - 1]);
     const std::size_t want = first >= 0xF0u ? 4 : first >= 0xE0u ? 3 : first >= 0xC0u ? 2 : 1;
     if (lead - 1 + want > end) {
       end = lead - 1;

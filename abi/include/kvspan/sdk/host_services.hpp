@@ -56,6 +56,8 @@ class HostServices {
 
   HostServices(const HostServices&) = delete;
   HostServices& operator=(const HostServices&) = delete;
+  HostServices(HostServices&&) = delete;
+  HostServices& operator=(HostServices&&) = delete;
   ~HostServices() = default;
 
   const kvspan_host_services_t* table() const noexcept { return &table_; }

@@ -88,6 +88,8 @@ class LoadedPlugin {
 
   LoadedPlugin(const LoadedPlugin&) = delete;
   LoadedPlugin& operator=(const LoadedPlugin&) = delete;
+  LoadedPlugin(LoadedPlugin&&) = delete;
+  LoadedPlugin& operator=(LoadedPlugin&&) = delete;
 
   ~LoadedPlugin() {
     if (library_ != nullptr && !open_ && services_.options().unload == Unload::unmap) {
@@ -144,11 +146,13 @@ class LoadedPlugin {
 
   /// Why dlopen failed; the missing library first, where that is why.
   std::string library_defect() const {
-    const char* text = ::dlerror();
-    const std::string said = text == nullptr ? "for no stated reason" : text;
+    const char* reason = ::dlerror();
+    const std::string said = reason == nullptr ? "for no stated reason" : reason;
     for (const std::string& library : note_.needed) {
       if (said.rfind(library + ":", 0) == 0) {
-        return "needs " + library + ", which cannot be loaded here: install it (" + said + ")";
+        std::string text = "needs ";
+        text.append(library).append(", which cannot be loaded here: install it (");
+        return text.append(said).append(")");
       }
     }
     return "cannot be loaded: " + said;

@@ -7,6 +7,7 @@
 #include "kvspan/sdk/elf_file.hpp"
 #include "kvspan/sdk/entry.hpp"
 
+#include <algorithm>
 #include <cpuid.h>
 #include <cstddef>
 #include <cstdint>
@@ -129,12 +130,8 @@ inline bool note_text(const char* field, std::size_t capacity, std::string& out)
     return false;
   }
   out.assign(field, static_cast<const char*>(end));
-  for (const char letter : out) {
-    if (letter < ' ' || letter > '~') {
-      return false;
-    }
-  }
-  return true;
+  return std::all_of(
+      out.begin(), out.end(), [](char letter) { return letter >= ' ' && letter <= '~'; });
 }
 
 inline std::vector<std::string> split_at_commas(const std::string& text) {

@@ -78,8 +78,8 @@ struct List {
 
 /// `bytes` bytes at the start of a range, which must hold them at that alignment.
 struct RangeUse {
-  const kvspan_range_t* range;
-  std::uint64_t bytes;
+  const kvspan_range_t* range = nullptr;
+  std::uint64_t bytes = 0;
   std::uint64_t alignment = 1;
 };
 

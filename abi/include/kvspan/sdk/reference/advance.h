@@ -97,12 +97,11 @@ static inline double kvspan_ref_score(const kvspan_ref_advance_t* args,
   }
   double score = kvspan_ref_product_f64((double)args->scale, dot);
   if (args->soft_cap != 0.0f) {
-    const double cap = (double)args->soft_cap;
+    const double cap = args->soft_cap;
     score = kvspan_ref_product_f64(cap, tanh(score / cap));
   }
   if (args->slope != 0.0f) {
-    const double distance = (double)((int64_t)token - args->position);
-    score += kvspan_ref_product_f64((double)args->slope, distance);
+    score += kvspan_ref_product_f64((double)args->slope, (double)((int64_t)token - args->position));
   }
   return score;
 }

@@ -126,9 +126,9 @@ static inline float kvspan_ref_reciprocal(float d) {
 
 /// x * id + bias in two roundings, to a number of at most `most`. The number is an i8 before the
 /// limit, so 128..255 count as negative, pass the limit and keep their byte.
-static inline uint8_t kvspan_ref_number(float scaled, float bias, uint8_t most) {
+static inline uint8_t kvspan_ref_number(float scaled, float bias, uint32_t most) {
   const uint8_t number = kvspan_ref_low_byte(scaled + bias);
-  return number < 128u && number > most ? most : number;
+  return number < 128u && number > most ? (uint8_t)most : number;
 }
 
 /// The signed element of greatest magnitude; 0 where none is greater than 0. NaN is passed over.
@@ -181,7 +181,7 @@ static inline void kvspan_ref_encode_q8_0(const float* x, uint8_t* out) {
 static inline void kvspan_ref_encode_symmetric(const float* x, uint8_t* out, uint8_t levels) {
   const float d = kvspan_ref_signed_max(x) / -(float)levels;
   const float id = kvspan_ref_reciprocal(d);
-  const uint8_t most = (uint8_t)(2u * levels - 1u);
+  const uint32_t most = 2u * levels - 1u;
   uint8_t numbers[KVSPAN_REF_BLOCK_ELEMENTS];
   for (uint32_t j = 0; j < KVSPAN_REF_BLOCK_ELEMENTS; ++j) {
     numbers[j] = kvspan_ref_number(kvspan_ref_product(x[j], id), (float)levels + 0.5f, most);
@@ -205,7 +205,7 @@ static inline void kvspan_ref_encode_offset(const float* x, uint8_t* out, uint8_
   const float d = (high - low) / (float)most;
   const float id = kvspan_ref_reciprocal(d);
   // q5_1 has no limit in the format; its five bits are masked when packed.
-  const uint8_t limit = most == 15u ? most : 255u;
+  const uint32_t limit = most == 15u ? most : 255u;
   uint8_t numbers[KVSPAN_REF_BLOCK_ELEMENTS];
   for (uint32_t j = 0; j < KVSPAN_REF_BLOCK_ELEMENTS; ++j) {
     numbers[j] = kvspan_ref_number(kvspan_ref_product(x[j] - low, id), 0.5f, limit);
@@ -332,9 +332,8 @@ static inline uint64_t kvspan_ref_encode_row(kvspan_type_t type,
                                              void* out) {
   const uint64_t bytes = kvspan_ref_row_bytes(type, elements);
   const kvspan_ref_block_t block = kvspan_ref_block(type);
-  uint8_t* target = (uint8_t*)out;
   for (uint64_t i = 0; bytes != 0 && i < elements / block.elements; ++i) {
-    kvspan_ref_encode_block(type, x + i * block.elements, target + i * block.bytes);
+    kvspan_ref_encode_block(type, x + i * block.elements, (uint8_t*)out + i * block.bytes);
   }
   return bytes;
 }
@@ -349,9 +348,8 @@ static inline uint64_t kvspan_ref_decode_row(kvspan_type_t type,
                                              float* out) {
   const uint64_t bytes = kvspan_ref_row_bytes(type, elements);
   const kvspan_ref_block_t block = kvspan_ref_block(type);
-  const uint8_t* source = (const uint8_t*)in;
   for (uint64_t i = 0; bytes != 0 && i < elements / block.elements; ++i) {
-    kvspan_ref_decode_block(type, source + i * block.bytes, out + i * block.elements);
+    kvspan_ref_decode_block(type, (const uint8_t*)in + i * block.bytes, out + i * block.elements);
   }
   return bytes;
 }
