@@ -62,10 +62,11 @@ int run_command_line(int count, char** arguments) {
       fmt::format("kvspan {}.{}.{}", KVSPAN_ABI_MAJOR, KVSPAN_ABI_MINOR, KVSPAN_RELEASE_PATCH));
   GlobalOptions global;
   app.add_option(
-      "--plugin-dir",
-      global.plugin_folders,
-      "Folder that holds kvspan-<name>.so; searched first, may be repeated. Then those of "
-      "KVSPAN_PLUGIN_PATH, then those beside this program");
+         "--plugin-dir",
+         global.plugin_folders,
+         "Folder that holds kvspan-<name>.so; searched first, may be repeated. Then those of "
+         "KVSPAN_PLUGIN_PATH, then those beside this program")
+      ->allow_extra_args(false);  // one folder each: the next word is the command
   const std::vector<std::pair<std::string, RunCommand>> commands = {
       {"list", add_list(app, global)},
       {"inspect", add_inspect(app, global)},

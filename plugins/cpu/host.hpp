@@ -109,6 +109,7 @@ class Cutter {
   template <class T>
   void cut(T*& array, uint64_t elements) {
     array = block_ == nullptr ? nullptr : reinterpret_cast<T*>(block_ + bytes_);
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers is meant where T is one
     bytes_ += (elements * sizeof(T) + 63) / 64 * 64;
   }
 

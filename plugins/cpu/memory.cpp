@@ -102,6 +102,7 @@ uint8_t* map_pages(Device& device, uint32_t kind, uint64_t bytes) {
 }
 
 // The object for mapped or imported bytes. nullptr: no host memory for it.
+// NOLINTNEXTLINE(readability-non-const-parameter): the object keeps it to write through
 Memory* make_memory(Device& device, Wanted wanted, uint8_t* address, uint64_t mapped_bytes) {
   void* const block = device.host.alloc(sizeof(Memory), alignof(Memory));
   if (block == nullptr) {

@@ -23,8 +23,7 @@
 #define KVSPAN_ERROR_ASYNC 2u  /* not this call's fault: submit_id names the submit that failed */
 #define KVSPAN_ERROR_RETRY_AFTER_FREE 4u /* releasing `missing` bytes elsewhere is enough */
 #define KVSPAN_ERROR_REOPEN_DEVICE 8u    /* device lost: close and open it again */
-#define KVSPAN_ERROR_RESTART_PROCESS 16u /* device lost: nothing in this process will work again \
-                                          */
+#define KVSPAN_ERROR_RESTART_PROCESS 16u /* device lost: this process cannot use it again */
 
 /* error.reasons and attention caps.reasons: why something is unsupported (bits). */
 #define KVSPAN_WHY_K_TYPE 0x1u

@@ -16,8 +16,7 @@ typedef int32_t kvspan_result_t;
 /* -1xxx: the caller broke a rule. Fix the call; repeating it unchanged fails again. */
 #define KVSPAN_E_INVALID_ARG (-1001)
 #define KVSPAN_E_BAD_STRUCT_SIZE (-1002)
-#define KVSPAN_E_UNKNOWN_TAIL (-1003) /* non-zero bytes behind what the callee knows of a struct \
-                                       */
+#define KVSPAN_E_UNKNOWN_TAIL (-1003) /* non-zero bytes behind the known part of a struct */
 #define KVSPAN_E_BUSY \
   (-1004) /* the object is named by pending work; wait for it, then call again */
 
