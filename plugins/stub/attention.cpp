@@ -31,10 +31,10 @@ AttentionDials dials_of(const Device& device) {
 /// A call under way: where it is, what it was asked, what query says to that.
 struct Call {
   Queue& queue;
-  const kvspan_attention_args_t* args;
-  AttentionCall kind;
-  kvspan_error_t* error;
-  const char* where;
+  const kvspan_attention_args_t* args = nullptr;
+  AttentionCall kind = AttentionCall::run;
+  kvspan_error_t* error = nullptr;
+  const char* where = nullptr;
   kvspan_attention_caps_t caps{};
 
   auto context() const {

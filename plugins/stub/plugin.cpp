@@ -171,7 +171,7 @@ extern "C" kvspan_result_t KVSPAN_CALL kvspan_plugin_open_0(const kvspan_open_in
     if (const kvspan_result_t bad = stub::read_options(*info->host, options, error)) {
       return bad;
     }
-    plugin->self = new stub::Plugin{info->host, options};
+    plugin->self = std::make_unique<stub::Plugin>(info->host, options).release();
     plugin->table = stub::find_table;
     plugin->close = stub::close_plugin;
     return KVSPAN_OK;

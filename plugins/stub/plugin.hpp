@@ -39,10 +39,13 @@ inline constexpr std::uint32_t kSegmentsMax = 4096;
 inline constexpr std::uint32_t kCodecItemsMax = 4096;
 
 struct Plugin {
-  const kvspan_host_services_t* const host = nullptr;
-  const Options options{};
-  std::mutex mutex{};
-  std::condition_variable changed{};  ///< work ran, or somebody submitted, signalled or failed
+  Plugin(const kvspan_host_services_t* services, const Options& chosen)
+      : host(services), options(chosen) {}
+
+  const kvspan_host_services_t* const host;
+  const Options options;
+  std::mutex mutex;
+  std::condition_variable changed;  ///< work ran, or somebody submitted, signalled or failed
   std::uint32_t devices_open = 0;
 };
 

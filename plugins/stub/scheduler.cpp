@@ -11,6 +11,7 @@
 #include "queue.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <exception>
 #include <utility>
 
@@ -23,6 +24,10 @@ constexpr std::uint64_t kBytesPerTick = 16;
 /// In mode `shuffled` one submit in this many lets up to kEagerSteps events happen at once.
 constexpr std::uint64_t kEagerOneIn = 4;
 constexpr std::uint64_t kEagerSteps = 4;
+
+/// The longest delay is the even one's times 2^this. With it a work may sleep through hundreds of
+/// others, as long as those that nothing but a forgotten wait point would have held back.
+constexpr int kDoublingsMax = 12;
 
 bool settled(const Point& point) {
   return point.reached() || point.failed();
@@ -54,6 +59,14 @@ std::uint64_t Random::next() {
 
 std::uint64_t Random::up_to(std::uint64_t most) {
   return most == 0 ? 0 : next() % (most + 1);
+}
+
+std::uint64_t Random::delay(std::uint64_t most) {
+  if (most == 0) {
+    return 0;
+  }
+  const int doublings = std::min(std::countr_zero(next()), kDoublingsMax);
+  return up_to(most) << doublings;
 }
 
 kvspan_result_t report(const Failure& failure, kvspan_error_t* error, const char* where) {
@@ -135,7 +148,7 @@ void Scheduler::enqueue(Lane& lane, std::unique_ptr<Work> work) {
 
 void Scheduler::make_ready(Work& work) {
   work.state = WorkState::ready;
-  work.at_tick = now_ticks_ + random_.up_to(options_.delay_max_ticks);
+  work.at_tick = now_ticks_ + random_.delay(options_.delay_max_ticks);
   work.rank = random_.next();
 }
 
@@ -199,8 +212,7 @@ void Scheduler::start(Work& work) {
   work.body->start(random_);
   work.state = WorkState::running;
   work.started_tick = now_ticks_;
-  work.at_tick =
-      now_ticks_ + 1 + work.bytes / kBytesPerTick + random_.up_to(options_.delay_max_ticks);
+  work.at_tick = now_ticks_ + 1 + work.bytes / kBytesPerTick + random_.delay(options_.delay_max_ticks);
   work.rank = random_.next();
 }
 

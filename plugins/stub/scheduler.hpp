@@ -47,6 +47,10 @@ class Random {
   std::uint64_t next();
   std::uint64_t up_to(std::uint64_t most);  ///< 0..most, most < 2^64 - 1
 
+  /// A delay with a heavy tail: 0..most, doubled once in two, twice in four, and so on. Even delays
+  /// would leave works that are far apart in submission always in order. 0 for 0.
+  std::uint64_t delay(std::uint64_t most);
+
  private:
   std::uint64_t state_;
 };

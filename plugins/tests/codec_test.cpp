@@ -279,27 +279,28 @@ TEST_F(CodecTest, DecodeGivesTheReferencesValuesAndWritesNothingElse) {
 }
 
 TEST_F(CodecTest, RowsOfOneSpecialValueAreTheReferencesToo) {
-  const float kValues[] = {std::numeric_limits<float>::quiet_NaN(),
-                           -std::numeric_limits<float>::quiet_NaN(),
-                           std::numeric_limits<float>::infinity(),
-                           -std::numeric_limits<float>::infinity(),
-                           0.0F,
-                           -0.0F,
-                           std::numeric_limits<float>::denorm_min(),
-                           std::numeric_limits<float>::min(),
-                           1e-39F,
-                           3e38F,
-                           65504.0F,
-                           65520.0F,
-                           -65536.0F};
+  const float special_values[] = {std::numeric_limits<float>::quiet_NaN(),
+                                  -std::numeric_limits<float>::quiet_NaN(),
+                                  std::numeric_limits<float>::infinity(),
+                                  -std::numeric_limits<float>::infinity(),
+                                  0.0F,
+                                  -0.0F,
+                                  std::numeric_limits<float>::denorm_min(),
+                                  std::numeric_limits<float>::min(),
+                                  1e-39F,
+                                  3e38F,
+                                  65504.0F,
+                                  65520.0F,
+                                  -65536.0F};
   for (const kvspan_type_t type : kTypes) {
     SCOPED_TRACE(testing::Message() << "type " << type);
     Dice dice(type);
     Job job = new_job(dice);
-    add_item(job, KVSPAN_TYPE_F32, type, 3 * std::size(kValues), dice);
+    add_item(job, KVSPAN_TYPE_F32, type, 3 * std::size(special_values), dice);
     const kvspan_codec_item_t& item = job.items.back();
     for (uint32_t row = 0; row < item.row_count; ++row) {
-      const float value = kValues[row / 3];  // all of a row, the first of each block, the last
+      const float value =
+          special_values[row / 3];  // all of a row, the first of each block, the last
       for (uint32_t head = 0; head < item.head_count; ++head) {
         for (uint32_t e = 0; e < item.head_size; ++e) {
           const bool here = row % 3 == 0 || (row % 3 == 1 ? e % 32 == 0 : e % 32 == 31);

@@ -284,18 +284,18 @@ TEST_F(CopyTest, OffsetsBeyondFourGibibytesReachTheirPages) {
       rig().device(), KVSPAN_MEMORY_DEVICE, kPages * kPageBytes, &memory, &error);
   ASSERT_EQ(made, KVSPAN_OK) << told(made, error);
   Buffer* host = rig().allocate(KVSPAN_MEMORY_HOST, uint64_t{1} << 16);
-  const uint64_t kPageNumbers[] = {0, 5041, 5042, 10082, 10083, kPages - 1};
+  const uint64_t page_numbers[] = {0, 5041, 5042, 10082, 10083, kPages - 1};
   Buffer* back = rig().allocate(KVSPAN_MEMORY_HOST, uint64_t{1} << 16);
   rig().upload(*host);
   rig().upload(*back);
   uint64_t at = 0;
-  for (const uint64_t page : kPageNumbers) {
+  for (const uint64_t page : page_numbers) {
     const kvspan_segment_t down = {host->memory, memory, at, page * kPageBytes, 4096, 1, 0, 0};
     ASSERT_EQ(copy(KVSPAN_ROLE_UPLOAD, {down}, nullptr), KVSPAN_OK) << "page " << page;
     at += 4096;
   }
   at = 0;
-  for (const uint64_t page : kPageNumbers) {
+  for (const uint64_t page : page_numbers) {
     const kvspan_segment_t up = {memory, back->memory, page * kPageBytes, at, 4096, 1, 0, 0};
     std::copy_n(host->image.begin() + static_cast<std::ptrdiff_t>(at),
                 4096,

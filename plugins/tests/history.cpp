@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 namespace kvspan::property {
 namespace {
@@ -176,10 +177,10 @@ struct Placement::Plane {
 Placement::Placement(Arenas& arenas,
                      const History& history,
                      const std::vector<Piece>& pieces,
-                     const std::vector<bool>& live,
+                     std::vector<bool> live,
                      Poison poison,
                      Dice& dice)
-    : live_(live) {
+    : live_(std::move(live)) {
   lists_.reserve(pieces.size());  // spans point into the lists
   for (const Piece& piece : pieces) {
     place(arenas, history, piece, poison, dice);

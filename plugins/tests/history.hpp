@@ -113,7 +113,7 @@ class Placement {
   Placement(Arenas& arenas,
             const History& history,
             const std::vector<Piece>& pieces,
-            const std::vector<bool>& live,
+            std::vector<bool> live,
             Poison poison,
             Dice& dice);
   Placement(const Placement&) = delete;

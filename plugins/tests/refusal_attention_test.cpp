@@ -24,12 +24,12 @@ class RefusalAttention : public AttentionTest {
     std::vector<uint64_t> visible_end;
     std::unique_ptr<Placement> placement;
     std::unique_ptr<Stage> stage;
-    kvspan_attention_args_t args;
-    kvspan_entry_t entry;
-    kvspan_attention_shape_t shape;
+    kvspan_attention_args_t args = {};
+    kvspan_entry_t entry = {};
+    kvspan_attention_shape_t shape = {};
     std::vector<kvspan_advance_item_t> items;
     std::vector<kvspan_fold_item_t> folds;
-    kvspan_state_t sum;
+    kvspan_state_t sum = {};
   };
 
   std::unique_ptr<Call> right(uint32_t options = 0);

@@ -125,7 +125,7 @@ class Stage {
     bool fresh;
   };
 
-  void stage_rows(uint32_t entry, Dice& dice);
+  void stage_rows(uint32_t index, Dice& dice);
   void stage_neutral(uint32_t entry);
   kvspan_state_t make_state();
   std::vector<Cursor> cursors(Dice& dice) const;

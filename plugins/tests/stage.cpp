@@ -327,8 +327,7 @@ Outputs Stage::outputs() {
     }
   }
   Outputs all;
-  for (uint32_t i = 0; i < entries_.size(); ++i) {
-    const kvspan_entry_t& entry = entries_[i];
+  for (const kvspan_entry_t& entry : entries_) {
     Output output;
     const uint64_t bytes = scene_.geometry.head_size_v * element_bytes(scene_.shape.out_type);
     for (uint32_t row = 0; row < entry.row_count; ++row) {

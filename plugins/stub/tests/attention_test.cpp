@@ -200,7 +200,8 @@ TEST(Attention, PagesBeyondFourGigabytesAreReadWhereTheyLie) {
   for (std::uint32_t page = 0; page < 3; ++page) {
     const std::uint64_t slot = kPages[page] * kPageStride;
     for (std::uint32_t i = 0; i < 16; ++i) {
-      floats[i] = static_cast<float>(page * 4 + i / 4);
+      const std::uint32_t token = page * 4 + i / 4;
+      floats[i] = static_cast<float>(token);
     }
     ASSERT_EQ(rig.fill(queue, {pool.get(), slot, 64}, 0, {{}, {{fence.get(), ++value}}}),
               KVSPAN_OK);
