@@ -137,6 +137,12 @@ void HostPages::release(HostBlock block) {
   free_.push_back(block);
 }
 
+bool HostPages::owns(const kvspan_memory_t* memory) const {
+  return std::any_of(chunks_.begin(), chunks_.end(), [memory](const Chunk& chunk) {
+    return chunk.memory.get() == memory;
+  });
+}
+
 HostPage HostPages::page(HostBlock block, std::size_t layer) const {
   const Chunk& chunk = chunks_[block.chunk];
   const std::uint64_t offset = layer_offsets_[layer] + block.index * options_.page_bytes[layer];

@@ -25,8 +25,9 @@ class LayerAttention {
         layer_(layer),
         rows_(rows),
         shape_(shape),
+        caps_(state.caps(layer, state.step->phase)),
         call_(state.options.geometry.layers[layer],
-              state.caps(layer, state.step->phase),
+              caps_,
               part,
               {state.parent,
                state.states_lease.range().offset,
@@ -66,24 +67,16 @@ class LayerAttention {
     }
     const kvspan_attention_args_t args = args_of(entries);
     return submit({},
-                  [&](const kvspan_attention_table_t& table,
-                      kvspan_queue_t* queue,
-                      const kvspan_submit_t* submit,
-                      kvspan_error_t* error) {
-                    return table.finish(queue, &args, call_.accumulators().data(), submit, error);
+                  [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
+                    return state_.calls->finish(
+                        queue, args, caps_, call_.accumulators().data(), submit, error);
                   });
   }
 
  private:
   template <class Call>
   Result<std::uint64_t> submit(const Waits& waits, const Call& call) {
-    const kvspan_attention_table_t& table = *state_.backend.tables().attention;
-    return state_.lanes->submit(
-        LaneId::compute,
-        waits,
-        [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
-          return call(table, queue, submit, error);
-        });
+    return state_.lanes->submit(LaneId::compute, waits, call);
   }
 
   // Round `round` of the parts: as many splits of each entry as may be open at once, then their
@@ -117,26 +110,16 @@ class LayerAttention {
     waits.moment = ready;
     waits.points = rows_.ready;
     auto value = submit(
-        waits,
-        [&](const kvspan_attention_table_t& table,
-            kvspan_queue_t* queue,
-            const kvspan_submit_t* submit,
-            kvspan_error_t* error) {
-          return table.advance(
-              queue, &args, items.data(), static_cast<std::uint32_t>(items.size()), submit, error);
+        waits, [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
+          return state_.calls->advance(queue, args, caps_, items, submit, error);
         });
     if (!value || folds.empty()) {
       return value;
     }
-    return submit(
-        {},
-        [&](const kvspan_attention_table_t& table,
-            kvspan_queue_t* queue,
-            const kvspan_submit_t* submit,
-            kvspan_error_t* error) {
-          return table.fold(
-              queue, &args, folds.data(), static_cast<std::uint32_t>(folds.size()), submit, error);
-        });
+    return submit({},
+                  [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
+                    return state_.calls->fold(queue, args, caps_, folds, submit, error);
+                  });
   }
 
   [[nodiscard]] kvspan_span_t span_of(const Piece& piece) const {
@@ -182,6 +165,7 @@ class LayerAttention {
   std::uint32_t layer_;
   const AttendRows& rows_;
   const kvspan_attention_shape_t& shape_;
+  const kvspan_attention_caps_t& caps_;
   SequenceCall call_;
 };
 

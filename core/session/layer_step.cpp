@@ -83,13 +83,11 @@ DevicePage SessionState::device_page(const PageKey& key, std::uint32_t slot) {
 Result<std::uint64_t> SessionState::copy(LaneId lane,
                                          const Waits& waits,
                                          const std::vector<kvspan_segment_t>& segments) {
-  const kvspan_copy_table_t* const table = backend.tables().copy;
   return lanes->submit(
       lane,
       waits,
       [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
-        return table->copy(
-            queue, segments.data(), static_cast<std::uint32_t>(segments.size()), submit, error);
+        return calls->copy(queue, segments, submit, error);
       });
 }
 
@@ -212,13 +210,11 @@ Result<std::uint64_t> SessionState::encode(std::uint32_t layer,
     v.head_size = geometry.head_size_v;
     items.push_back(v);
   }
-  const kvspan_codec_table_t* const codec = backend.tables().codec;
   auto value = lanes->submit(
       LaneId::compute,
       waits,
       [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
-        return codec->encode(
-            queue, items.data(), static_cast<std::uint32_t>(items.size()), submit, error);
+        return calls->encode(queue, items, submit, error);
       });
   if (value) {
     for (const PageRows& page : pages) {

@@ -235,12 +235,26 @@ Result<void> SessionState::make_streams() {
     return tl::unexpected(std::move(created).error());
   }
   lanes.emplace(std::move(*created));
+  make_calls();
   ring.emplace(0, plan.ring_slots);
   tails.emplace(plan.ring_slots, plan.tail_slots);
   prefetch.emplace(*ring, [this](const PageGroup& group, const std::vector<std::uint32_t>& slots) {
     return fetch(group, slots);
   });
   return {};
+}
+
+void SessionState::make_calls() {
+  calls.emplace(
+      backend,
+      limits,
+      [this](kvspan_memory_t* memory) {
+        if (memory == parent) {
+          return plan.regions.total_bytes();
+        }
+        return host->owns(memory) ? host->chunk_bytes() : kEngineMemory;
+      },
+      options.checks);
 }
 
 }  // namespace kvspan

@@ -4,6 +4,7 @@
 // bytes).
 #pragma once
 
+#include "backend/checked_calls.hpp"
 #include "kvspan/core/history/host_pages.hpp"
 #include "kvspan/core/history/sequence_history.hpp"
 #include "kvspan/core/memory/arena.hpp"
@@ -93,6 +94,7 @@ struct SessionState {
   Result<void> check_alignment();
   Result<void> make_arena();
   Result<void> make_streams();
+  void make_calls();
   Result<void> recover();
   Error fail_step(Error error);
 
@@ -151,6 +153,7 @@ struct SessionState {
   Lease workspace_lease;
   kvspan_memory_t* parent = nullptr;
 
+  std::optional<CheckedCalls> calls;
   std::optional<HostPages> host;
   std::vector<Sequence> sequences;  // [SequenceId]
   std::optional<SlotRing> ring;

@@ -192,6 +192,51 @@ TEST(Session, AnEngineThatNeverWaitsGetsTheSameBits) {
   }
 }
 
+// Six layers share the tail slots of one, so every chunk that begins inside a page gets that page
+// back from the host, into a slot whose last reader may still run.
+TEST(Session, ABegunPageThatLostItsSlotComesBackBehindItsReaders) {
+  SessionOptions options = small_options();
+  const std::vector<LayerGeometry> pair = options.geometry.layers;
+  for (int copies = 0; copies < 2; ++copies) {
+    options.geometry.layers.insert(options.geometry.layers.end(), pair.begin(), pair.end());
+  }
+  options.prefill_rows_fixed = 14;
+  options.prefill_rows_max = 14;
+  const auto prefilled = [&](const Backend& backend,
+                             std::uint64_t arena_bytes,
+                             Counters* counters) {
+    options.arena_bytes = arena_bytes;
+    Outputs outputs;
+    auto session = Session::open(backend, options);
+    EXPECT_TRUE(session.has_value()) << session.error().message;
+    const SequenceId sequence = *session->add_sequence();
+    Engine engine(backend, *session, options, 16);
+    engine.never_wait(backend, 16);
+    for (std::uint64_t token = 0; token < kPromptTokens; token += 14) {
+      const auto rows =
+          static_cast<std::uint32_t>(std::min<std::uint64_t>(14, kPromptTokens - token));
+      EXPECT_TRUE(engine.step({{sequence, 7, token, rows}}, Phase::prefill, nullptr).has_value());
+    }
+    EXPECT_TRUE(engine.settle(&outputs).has_value());
+    *counters = session->counters();
+    return outputs;
+  };
+  Counters counters;
+  StubRig resident;
+  const Outputs expected = prefilled(resident.backend(), kResidentArena, &counters);
+  for (int seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    StubRig rig({{"queues", "shuffled"}, {"seed", std::to_string(seed)}});
+    // A larger arena keeps more of the head resident. Where the begun page follows it directly,
+    // nothing else is fetched that could hold the page back by accident.
+    const std::uint64_t least = minimum_arena(rig.backend(), options);
+    const Outputs outputs =
+        prefilled(rig.backend(), least + static_cast<std::uint64_t>(seed % 12) * 5000, &counters);
+    ASSERT_TRUE(same_bits(outputs, expected));
+    ASSERT_GT(counters.refetched_tail_bytes, 0U);
+  }
+}
+
 TEST(Session, StreamsExactlyTheVisiblePagesThatAreNotResident) {
   StubRig rig;
   SessionOptions options = small_options();

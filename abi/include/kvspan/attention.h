@@ -53,7 +53,7 @@ typedef struct kvspan_attention_args_t {
   float soft_cap;                        /* > 0 with SOFT_CAP, else 0 */
   kvspan_range_t sinks;                  /* f32 [q_head], with SINKS */
   kvspan_range_t slopes;                 /* f32 [q_head], with ALIBI */
-  kvspan_range_t workspace;              /* contents undefined before and after */
+  kvspan_range_t workspace;              /* contents undefined; no entries need none */
 } kvspan_attention_args_t;
 
 /* State of one split, or an accumulator: f32 u [row, q_head, head_size_v] and {m, l} [row, q_head,
@@ -103,6 +103,7 @@ typedef struct kvspan_attention_table_t {
    * thread.
    * @rule   KV-QUERY-2 What it grants runs at that level; what it refuses is refused with the same
    * reasons.
+   * @rule   KV-QUERY-4 The nearest_* values together make a shape that works.
    * @rule   KV-QUERY-3 No amount depends on tokens_max, and split_count not on rows, arena or
    * entries. */
   kvspan_result_t(KVSPAN_CALL* query)(kvspan_device_t* device,
@@ -141,7 +142,10 @@ typedef struct kvspan_attention_table_t {
    * signals.
    * @rule   KV-ATTN-3 Within the error class against f64 on the dequantised K/V.
    * @rule   KV-ATTN-4 The bits are those of advance over any cut of the same splits, then fold,
-   * then finish. */
+   * then finish.
+   * @rule   KV-ATTN-10 A chain-shaped suffix mask gives the bits of plain causality.
+   * @rule   KV-ATTN-12 A call that breaks a rule of its structs is refused with the place and
+   * changes nothing. */
   kvspan_result_t(KVSPAN_CALL* run)(kvspan_queue_t* queue,
                                     const kvspan_attention_args_t* args,
                                     const kvspan_submit_t* submit,
@@ -173,7 +177,8 @@ typedef struct kvspan_attention_table_t {
    * @own    as advance
    * @error  as advance; WORKSPACE against fold_workspace_bytes
    * @rule   KV-ATTN-7 Resumable: folding in several calls gives the bits of one.
-   * @rule   KV-ATTN-8 Neutral with neutral is neutral; neutral with x is x, bit for bit. */
+   * @rule   KV-ATTN-8 Neutral with neutral is neutral; neutral with x is x, bit for bit.
+   * @rule   KV-ATTN-11 Any two states fold to the state of both together. */
   kvspan_result_t(KVSPAN_CALL* fold)(kvspan_queue_t* queue,
                                      const kvspan_attention_args_t* args,
                                      const kvspan_fold_item_t* items,

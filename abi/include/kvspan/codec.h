@@ -56,13 +56,15 @@ typedef struct kvspan_codec_table_t {
    * @unit   bytes, tokens
    * @own    arrays are copied before return; memories live until the signals settle
    * @error  UNSUPPORTED: query says so too, same reasons; next: choose another type
-   * @error  INVALID_ARG: a range outside its memory, a head size that the block does not divide;
-   * next: fix the item
+   * @error  INVALID_ARG: a range outside its memory; a head size that the block does not divide: no
+   * such row exists, which is why attention's query answers UNSUPPORTED with WHY_BLOCK and this
+   * slot a mistake; next: fix the item
    * @error  QUEUE_FULL: required = depth + 1; next: wait for a submit to settle
    * @rule   KV-CODEC-2 Bytes equal the C reference's for every input, NaN and infinities included.
    * @rule   KV-CODEC-3 Only the named rows' bytes are written: neighbours, padding and dead rows
    * keep theirs.
-   * @rule   KV-CODEC-4 count = 0 and row_count = 0 are OK and still signal. */
+   * @rule   KV-CODEC-4 count = 0 and row_count = 0 are OK and still signal.
+   * @rule   KV-CODEC-6 An item that cannot be is refused and writes nothing. */
   kvspan_result_t(KVSPAN_CALL* encode)(kvspan_queue_t* queue,
                                        const kvspan_codec_item_t* items,
                                        uint32_t count,

@@ -34,6 +34,17 @@
  * make them. SOLO         no other call into this plugin may be in flight. NOBLOCK      (with one
  * of the above) returns without waiting for device work. */
 
+/* KV-THREAD-1 Slots of class ANY give the same answers from many threads at once as from one.
+ * KV-THREAD-2 No slot remembers which thread called before: objects go from thread to thread with no
+ * more than the order of the calls. */
+
+/* ---- structs: each begins with struct_size, set by the caller -----------------------------------
+ * KV-STRUCT-1 While the major is 0 a struct that the plugin reads has one size; another is
+ * BAD_STRUCT_SIZE. KV-STRUCT-2 A struct that the plugin fills is never written past the size that
+ * the caller gave. KV-STRUCT-3 NULL, an unknown bit or a misplaced offset where a comment allows
+ * none is INVALID_ARG, never a crash. KV-STRUCT-4 On failure every out parameter but the error
+ * keeps what it held; on OK every new handle is non-NULL and differs from all that are alive. */
+
 /* ---- handles: made and destroyed by the plugin, opaque to everybody else ------------------------
  */
 typedef struct kvspan_device_s kvspan_device_t;
@@ -72,7 +83,7 @@ typedef struct kvspan_range_t {
 
 /* Rows of the engine: queries, new K or V, outputs. [row, head, element]; strides in bytes.
  * Element e of head h of row r lies at offset + r * row_stride + h * head_stride + e * size of
- * type. */
+ * type. Offset and strides are multiples of that size, anything else is INVALID_ARG. */
 typedef struct kvspan_rows_t {
   kvspan_memory_t* memory;
   uint64_t offset;

@@ -27,6 +27,12 @@ struct LaneOptions {
   WaitMode waits = WaitMode::normal;
 };
 
+// Whether arguments of submits are checked against the contract before the plugin sees them.
+enum class Checks : std::uint8_t {
+  calls,  // all of them: a mistake is Errc::invalid_argument with the field, nothing enqueued
+  none,   // for an engine that has proven its calls and counts microseconds
+};
+
 // What a piece of work waits for besides its lane.
 struct Waits {
   Moment moment;

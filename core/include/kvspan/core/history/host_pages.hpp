@@ -51,6 +51,11 @@ class HostPages {
 
   [[nodiscard]] std::uint64_t allocated_bytes() const { return allocated_bytes_; }
 
+  // Whether a memory is one of the chunks, all of which are this large.
+  [[nodiscard]] bool owns(const kvspan_memory_t* memory) const;
+
+  [[nodiscard]] std::uint64_t chunk_bytes() const { return chunk_bytes_; }
+
  private:
   struct Chunk {
     std::unique_ptr<std::byte[], void (*)(std::byte*)> pages{nullptr,

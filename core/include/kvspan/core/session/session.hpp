@@ -37,6 +37,7 @@ struct SessionOptions {
   std::uint32_t attention_options =
       0;  // KVSPAN_OPTION_* that attend() will be given; windows come from geometry
   LaneOptions lanes;
+  Checks checks = Checks::calls;
 };
 
 // Rows of one sequence in a step. All sequences' rows lie behind each other in the engine's row
