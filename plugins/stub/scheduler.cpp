@@ -212,7 +212,8 @@ void Scheduler::start(Work& work) {
   work.body->start(random_);
   work.state = WorkState::running;
   work.started_tick = now_ticks_;
-  work.at_tick = now_ticks_ + 1 + work.bytes / kBytesPerTick + random_.delay(options_.delay_max_ticks);
+  work.at_tick =
+      now_ticks_ + 1 + work.bytes / kBytesPerTick + random_.delay(options_.delay_max_ticks);
   work.rank = random_.next();
 }
 
