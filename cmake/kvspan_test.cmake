@@ -35,6 +35,7 @@ function(kvspan_register_test name)
     "KVSPAN_TEST_PLUGINS=${KVSPAN_PLUGIN_DIR}"
     "KVSPAN_TEST_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
     "UBSAN_OPTIONS=print_stacktrace=1"
+    "ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-14"
     "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1"
     ${arg_ENV})
   set_tests_properties(${name} PROPERTIES
@@ -56,6 +57,9 @@ function(kvspan_add_test name)
   add_executable(${target} ${arg_SOURCES})
   target_link_libraries(${target} PRIVATE
     ${arg_LINKS} kvspan::warnings GTest::gmock GTest::gmock_main GTest::gtest)
+  kvspan_compile_quickly(${target})
+  target_compile_definitions(${target} PRIVATE
+    KVSPAN_TEST_SANITIZED=$<IF:$<BOOL:${KVSPAN_SANITIZE}>,1,0>)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   kvspan_register_test(${name}
     COMMAND ${target}

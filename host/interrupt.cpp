@@ -10,10 +10,10 @@ namespace kvspan::host {
 namespace {
 
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): see the head comment
-volatile std::sig_atomic_t interrupted = 0;
+volatile std::sig_atomic_t signal_came = 0;
 
 extern "C" void note_interrupt(int) {
-  interrupted = 1;
+  signal_came = 1;
 }
 
 }  // namespace
@@ -24,7 +24,7 @@ struct Interrupt::Handlers {
 };
 
 Interrupt::Interrupt() : before_(new Handlers{}) {
-  interrupted = 0;
+  signal_came = 0;
 
   struct sigaction action {};
 
@@ -44,7 +44,7 @@ Interrupt::~Interrupt() {
 }
 
 bool Interrupt::requested() {
-  return interrupted != 0;
+  return signal_came != 0;
 }
 
 }  // namespace kvspan::host

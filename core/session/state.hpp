@@ -4,7 +4,6 @@
 // bytes).
 #pragma once
 
-#include "backend/checked_calls.hpp"
 #include "kvspan/core/history/host_pages.hpp"
 #include "kvspan/core/history/sequence_history.hpp"
 #include "kvspan/core/memory/arena.hpp"
@@ -13,6 +12,8 @@
 #include "kvspan/core/stream/row_groups.hpp"
 #include "kvspan/core/stream/slot_ring.hpp"
 #include "kvspan/core/stream/tail_slots.hpp"
+
+#include "backend/checked_calls.hpp"
 
 #include <memory>
 #include <mutex>

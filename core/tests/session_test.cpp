@@ -136,7 +136,7 @@ TEST(Session, ChunkWidthMovesNoBit) {
 TEST(Session, EverySchedulerOrderGivesTheSameBits) {
   const std::uint32_t chunk = 13;
   const Outputs expected = resident_run(chunk);
-  for (int seed = 1; seed <= 200; ++seed) {
+  for (int seed = 1; seed <= seeds(200); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     StubRig rig({{"queues", "shuffled"}, {"seed", std::to_string(seed)}});
     SessionOptions options = small_options();
@@ -156,7 +156,7 @@ TEST(Session, AnEngineThatNeverWaitsGetsTheSameBits) {
   // One page a chunk leaves every page complete; 13 rows a chunk begin and end inside pages.
   const Outputs aligned = resident_run(8);
   const Outputs ragged = resident_run(13);
-  for (int seed = 1; seed <= 100; ++seed) {
+  for (int seed = 1; seed <= seeds(100); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const std::uint32_t chunk = seed % 2 == 0 ? 8 : 13;
     const Outputs& expected = seed % 2 == 0 ? aligned : ragged;
@@ -224,7 +224,7 @@ TEST(Session, ABegunPageThatLostItsSlotComesBackBehindItsReaders) {
   Counters counters;
   StubRig resident;
   const Outputs expected = prefilled(resident.backend(), kResidentArena, &counters);
-  for (int seed = 1; seed <= 60; ++seed) {
+  for (int seed = 1; seed <= seeds(60); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     StubRig rig({{"queues", "shuffled"}, {"seed", std::to_string(seed)}});
     // A larger arena keeps more of the head resident. Where the begun page follows it directly,

@@ -50,7 +50,7 @@ namespace {
 // The processor's own name, or a plain word where it has none. 48 bytes at most.
 void copy_processor_name(char (&name)[64]) {
   unsigned int words[12] = {};
-  unsigned int top = __get_cpuid_max(0x80000000u, nullptr);
+  auto top = static_cast<unsigned int>(__get_cpuid_max(0x80000000u, nullptr));
   if (top >= 0x80000004u) {
     for (unsigned int i = 0; i < 3; ++i) {
       unsigned int* const part = words + 4 * i;
