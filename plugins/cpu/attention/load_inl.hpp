@@ -22,6 +22,8 @@ HWY_BEFORE_NAMESPACE();
 namespace kvspan::cpu::HWY_NAMESPACE {
 namespace {
 
+// NOLINTBEGIN(misc-definitions-in-headers): no header but a part of one unit, read once a target.
+
 namespace hn = hwy::HWY_NAMESPACE;
 
 // 16 lanes where the machine has them: every padded row is a multiple.
@@ -304,6 +306,8 @@ HWY_NOINLINE void transpose(const float* rows, uint32_t elements, float* columns
     }
   }
 }
+
+// NOLINTEND(misc-definitions-in-headers)
 
 }  // namespace
 }  // namespace kvspan::cpu::HWY_NAMESPACE

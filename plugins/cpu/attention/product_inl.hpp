@@ -22,6 +22,8 @@ HWY_BEFORE_NAMESPACE();
 namespace kvspan::cpu::HWY_NAMESPACE {
 namespace {
 
+// NOLINTBEGIN(misc-definitions-in-headers): no header but a part of one unit, read once a target.
+
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Pairs and vectors of a block: accumulators + operands fit 32 registers of AVX-512, 16 elsewhere.
@@ -168,6 +170,8 @@ HWY_INLINE void value_masked(
     hn::Store(hn::MulAdd(hn::Load(floats, u + d), factor, sum), floats, u + d);
   }
 }
+
+// NOLINTEND(misc-definitions-in-headers)
 
 }  // namespace
 }  // namespace kvspan::cpu::HWY_NAMESPACE

@@ -21,6 +21,8 @@ HWY_BEFORE_NAMESPACE();
 namespace kvspan::cpu::HWY_NAMESPACE {
 namespace {
 
+// NOLINTBEGIN(misc-definitions-in-headers): no header but a part of one unit, read once a target.
+
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
@@ -136,6 +138,8 @@ HWY_INLINE Granule weigh(const Scoring& scoring, uint32_t visible, float old_m, 
   const float total = hn::GetLane(hn::SumOfLanes(floats, sum));
   return {total == total ? m : total, total};
 }
+
+// NOLINTEND(misc-definitions-in-headers)
 
 }  // namespace
 }  // namespace kvspan::cpu::HWY_NAMESPACE

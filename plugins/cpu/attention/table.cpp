@@ -21,10 +21,10 @@ constexpr const char* kTooLarge =
 // A call under way.
 struct Call {
   Queue& queue;
-  const kvspan_attention_args_t* args;
-  AttentionCall kind;
-  kvspan_error_t* error;
-  const char* where;
+  const kvspan_attention_args_t* args = nullptr;
+  AttentionCall kind = AttentionCall::run;
+  kvspan_error_t* error = nullptr;
+  const char* where = nullptr;
   kvspan_attention_caps_t caps{};
 
   [[nodiscard]] auto context() const {

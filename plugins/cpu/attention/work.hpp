@@ -8,7 +8,7 @@
 
 namespace kvspan::cpu {
 
-// `body` is an AttentionBody. OK, or CANCELLED when the cancel word was seen between units.
-kvspan_result_t run_attention(const Execution& execution, const void* body);
+// `opaque` is an AttentionBody. OK, or CANCELLED when the cancel word was seen between units.
+kvspan_result_t run_attention(const Execution& execution, const void* opaque);
 
 }  // namespace kvspan::cpu
