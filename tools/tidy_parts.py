@@ -76,7 +76,8 @@ class Word(NamedTuple):
 
 
 def outside_tests(path: str) -> bool:
-    return not is_test(path)
+    """Neither a test nor one of the faulty plugins, whose purpose is to misbehave."""
+    return not is_test(path) and not path.startswith("conformance/faults/")
 
 
 WORDS = [
@@ -89,7 +90,9 @@ WORDS = [
     Word(
         "open-library",
         r"\bdlm?open\s*\(",
-        lambda p: not p.startswith("abi/include/kvspan/sdk/") and outside_tests(p),
+        lambda p: not p.startswith("abi/include/kvspan/sdk/")
+        and p != "conformance/worker/library.cpp"  # the entry called as no careful host would
+        and outside_tests(p),
         "open plugins through the loader of kvspan/sdk",
     ),
     Word(

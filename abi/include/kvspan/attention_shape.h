@@ -57,12 +57,14 @@ typedef struct kvspan_attention_shape_t {
   uint64_t tokens_max; /* of a history; no amount below grows with it */
 } kvspan_attention_shape_t;
 
-/* caps.determinism; the first three are mandatory for one build on one device kind */
-#define KVSPAN_PLACEMENT_INVARIANT 1u /* bits do not depend on spans, memories, cuts or waves */
-#define KVSPAN_BATCH_INVARIANT 2u     /* nor on neighbours in the call */
-#define KVSPAN_REPEATABLE 4u          /* nor on time, threads or load */
-#define KVSPAN_WIDTH_INVARIANT \
-  8u /* nor on the number of rows beside, for widths 1..width_invariant_max */
+/* caps.determinism; the first three are mandatory for one build on one device kind.
+ * KV-BITS-1 No bit of an output depends on spans, memories, cuts or waves. KV-BITS-2 Nor on
+ * neighbours in the call. KV-BITS-3 Nor on time, threads or load. KV-BITS-4 Nor, where declared, on
+ * the number of rows beside, for widths 1..width_invariant_max. */
+#define KVSPAN_PLACEMENT_INVARIANT 1u /* KV-BITS-1 */
+#define KVSPAN_BATCH_INVARIANT 2u     /* KV-BITS-2 */
+#define KVSPAN_REPEATABLE 4u          /* KV-BITS-3 */
+#define KVSPAN_WIDTH_INVARIANT 8u     /* KV-BITS-4 */
 
 typedef struct kvspan_attention_caps_t {
   uint32_t struct_size;

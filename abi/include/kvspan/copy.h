@@ -57,7 +57,9 @@ typedef struct kvspan_copy_table_t {
    * written.
    * @rule   KV-COPY-2 count = 0 and bytes = 0 are OK and still signal.
    * @rule   KV-COPY-3 Segments of one submit may run in any order; no target overlaps another
-   * segment. */
+   * segment.
+   * @rule   KV-COPY-7 What breaks a range, a limit or an alignment is refused by field and moves
+   * nothing; fills alike. */
   kvspan_result_t(KVSPAN_CALL* copy)(kvspan_queue_t* queue,
                                      const kvspan_segment_t* segments,
                                      uint32_t count,

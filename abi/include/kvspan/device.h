@@ -125,7 +125,8 @@ typedef struct kvspan_device_table_t {
    * @own    device is dead after OK
    * @error  BUSY: provided = objects still alive; next: destroy them, call again
    * @rule   KV-DEVICE-4 On a lost device every destroy, release and close still succeeds and every
-   * wait returns. */
+   * wait returns.
+   * @rule   KV-DEVICE-6 A device with living objects is BUSY, and works on. */
   kvspan_result_t(KVSPAN_CALL* close)(kvspan_device_t* device,
                                       kvspan_error_t* error) KVSPAN_NOTHROW;
 

@@ -101,7 +101,8 @@ typedef struct kvspan_plugin_t {
    * @error  NULL: not offered; next: do without it, or refuse the plugin if it is a mandatory table
    * @rule   KV-TABLE-1 Every slot of a returned table is non-NULL; optional means the whole table
    * is absent.
-   * @rule   KV-TABLE-2 An unknown id gives NULL. */
+   * @rule   KV-TABLE-2 An unknown id gives NULL.
+   * @rule   KV-TABLE-3 The same pointer each time, from every thread. */
   const void*(KVSPAN_CALL* table)(void* self, uint32_t table_id)KVSPAN_NOTHROW;
 
   /** Ends the plugin: joins its threads, frees its memory, leaves no handler, file or mapping of
@@ -112,7 +113,8 @@ typedef struct kvspan_plugin_t {
    * @own    self and every table are dead afterwards
    * @error  BUSY: devices are still open, provided = how many; next: close them and call again
    * @rule   KV-CLOSE-1 Nothing of the plugin runs after close returned OK.
-   * @rule   KV-CLOSE-2 A plugin opened again after close behaves as on the first open. */
+   * @rule   KV-CLOSE-2 A plugin opened again after close behaves as on the first open.
+   * @rule   KV-CLOSE-3 BUSY changes nothing: the devices work on. */
   kvspan_result_t(KVSPAN_CALL* close)(void* self, kvspan_error_t* error) KVSPAN_NOTHROW;
 } kvspan_plugin_t;
 
@@ -122,7 +124,9 @@ typedef struct kvspan_plugin_t {
  * @thread SOLO
  * Errors: VERSION (use a plugin of this header), INVALID_ARG (NULL), BAD_STRUCT_SIZE, HOST_MEMORY.
  * KV-ENTRY-1 The only exported name of the file.  KV-ENTRY-2 Different header hashes never meet
- * while major is 0. */
+ * while major is 0.  KV-ENTRY-3 The chosen minor is min(both maxima) where that is >= both minima,
+ * else VERSION.  KV-ENTRY-4 A refused open keeps no state and fills the plugin's range.
+ * KV-ENTRY-5 The file needs no executable stack and no relocation of its code. */
 typedef kvspan_result_t(KVSPAN_CALL* kvspan_plugin_open_fn)(const kvspan_open_info_t* info,
                                                             kvspan_plugin_t* plugin,
                                                             kvspan_error_t* error);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The detail of a failure: a value that the caller owns, with amounts as fields.
- * Every slot takes one last; it may be NULL. Written whole on failure, untouched on success.
- * Not here: the codes (result.h). */
+ * KV-ERROR-1 Every slot takes one last and it may be NULL. KV-ERROR-2 It is written whole on
+ * failure (code equal to the result, texts NUL-terminated UTF-8, a slot's name and a sentence) and
+ * untouched on success. KV-ERROR-3 With -3xxx missing = required - provided; exactly `required`
+ * works and one less fails. KV-ERROR-4 With ASYNC, submit_id is that of the submit that failed,
+ * whoever notices. Not here: the codes (result.h). */
 #ifndef KVSPAN_ERROR_H
 #define KVSPAN_ERROR_H
 

@@ -59,7 +59,9 @@ typedef struct kvspan_fence_table_t {
    * @rule   KV-FENCE-4 TIMEOUT is never early.
    * @rule   KV-FENCE-5 After OK all memory effects of the work before the points are visible to the
    * host.
-   * @rule   KV-FENCE-6 count = 0 is OK at once with ALL and INVALID_ARG with ANY. */
+   * @rule   KV-FENCE-6 count = 0 is OK at once with ALL and INVALID_ARG with ANY.
+   * @rule   KV-FENCE-10 With ALL a failed point ends the wait at once; with ANY a reached one wins.
+   */
   kvspan_result_t(KVSPAN_CALL* wait)(kvspan_device_t* device,
                                      const kvspan_point_t* points,
                                      uint32_t count,

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Services that the host lends a plugin. A plugin takes nothing else from the process: it reads no
- * environment, prints nothing, installs no handler. Not here: how a plugin gets them (entry.h). */
+/* Services that the host lends a plugin. A plugin takes nothing else from the process. Manners:
+ * KV-MANNERS-1 It prints nothing. KV-MANNERS-2 No exception, signal or end of the process leaves a
+ * slot; want of memory is a result. KV-MANNERS-3 After close its threads and descriptors are gone.
+ * KV-MANNERS-4 Signal handlers and masks, the floating-point environment, locale, working folder,
+ * umask, environment and terminate handler are after each call what they were before.
+ * KV-MANNERS-5 Its threads block all signals. KV-MANNERS-6 Unloaded after close it leaves no
+ * mapping, and a hundred rounds of open and close hold no more memory than ten.
+ * Not here: how a plugin gets them (entry.h). */
 #ifndef KVSPAN_HOST_H
 #define KVSPAN_HOST_H
 

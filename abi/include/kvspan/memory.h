@@ -28,6 +28,8 @@ typedef struct kvspan_memory_table_t {
    * @error  HOST_MEMORY, DEVICE_MEMORY: required = bytes, missing may be UNKNOWN; next: free some
    * or ask for less
    * @rule   KV-MEMORY-1 A failed allocation changes nothing: the next smaller request can succeed.
+   * @rule   KV-MEMORY-7 Zero bytes make a memory; other kinds and more than the maximum are
+   * INVALID_ARG.
    * @rule   KV-MEMORY-2 The start is aligned to device info.memory_alignment. */
   kvspan_result_t(KVSPAN_CALL* alloc)(kvspan_device_t* device,
                                       uint32_t kind,
@@ -46,7 +48,8 @@ typedef struct kvspan_memory_table_t {
    * chunks of <= 64 MiB
    * @error  HOST_MEMORY with resource LOCKED_MEMORY: next: import less, or raise the limit on
    * locked memory
-   * @rule   KV-MEMORY-3 A failure part of the way undoes what it did, in reverse. */
+   * @rule   KV-MEMORY-3 A failure part of the way undoes what it did, in reverse.
+   * @rule   KV-MEMORY-8 The pages stay the caller's: used in place, alive after release. */
   kvspan_result_t(KVSPAN_CALL* import_host)(kvspan_device_t* device,
                                             void* address,
                                             uint64_t bytes,
@@ -60,7 +63,9 @@ typedef struct kvspan_memory_table_t {
    * @own    the plugin owns the mapping
    * @error  UNSUPPORTED: this kind cannot be mapped; next: copy through HOST memory
    * @rule   KV-MEMORY-4 HOST memory maps wherever device info does not say otherwise; IMPORTED
-   * gives its own address. */
+   * gives its own address.
+   * @rule   KV-MEMORY-6 DEVICE memory maps where KVSPAN_DEVICE_MAP_LOCAL says so, and only there.
+   */
   kvspan_result_t(KVSPAN_CALL* map)(kvspan_memory_t* memory,
                                     void** out_address,
                                     kvspan_error_t* error) KVSPAN_NOTHROW;

@@ -24,7 +24,8 @@
  * and its values strictly increase. KV-SUBMIT-7 A cancel word seen set settles the signals
  * CANCELLED or completes the work; the queue stays usable and nothing outside the destinations is
  * written. The word is never written by the plugin. KV-SUBMIT-8 Submitting slots never wait for
- * earlier work: a full queue is QUEUE_FULL with required = depth + 1. */
+ * earlier work: a full queue is QUEUE_FULL with required = depth + 1. KV-SUBMIT-9 Work starts after
+ * the points it waits for are reached and sees all memory effects of the work before them. */
 typedef struct kvspan_submit_t {
   uint32_t struct_size;
   uint32_t flags; /* KVSPAN_SUBMIT_* */

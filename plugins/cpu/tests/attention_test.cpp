@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole attention submits on teams of different sizes: no bit depends on the number of threads, on
 // how a run is cut, or on whether its splits ran side by side. Numbers: kernel_test.cpp and
-// plugins/tests.
+// conformance/cases.
 #include "attention/rules.hpp"
 #include "scene.hpp"
 

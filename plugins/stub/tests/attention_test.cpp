@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only the stub promises about attention: its rules and its answers are the same facts, what
 // it grants and refuses, exact amounts, and right results at offsets beyond 2^32. Numbers against
-// an oracle are tested for all backends in plugins/tests.
+// an oracle are tested for all backends in conformance/cases.
 #include "kvspan/sdk/reference/quant.h"
 
 #include "stub_rig.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An open stub for one test: plugin, device, queues, fences, and calls that report what went wrong.
-// Not here: what every backend must do (the property tests beside the plugins).
+// Not here: what every backend must do (conformance/cases).
 #pragma once
 
 #include "kvspan/kvspan.h"

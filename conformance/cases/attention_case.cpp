@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Throws the dice for attention scenes and takes them through the plugin.
+#include "attention_case.hpp"
+
+#include "kvspan/sdk/reference/quant.h"
+
+#include "oracle.hpp"
+
+#include <algorithm>
+
+namespace kvspan::conformance {
+namespace {
+
+constexpr uint64_t kArenaBytes = uint64_t{24} << 20;
+
+Geometry random_geometry(const Limits& limits, Dice& dice) {
+  Geometry geometry;
+  geometry.k_type = kTypes[dice.below(8)];
+  geometry.v_type = kTypes[dice.below(8)];
+  geometry.v_in_k = (limits.options & KVSPAN_OPTION_V_IN_K) != 0 && dice.hit(6);
+  if (geometry.v_in_k) {
+    geometry.v_type = geometry.k_type;
+  }
+  // A rule has one multiple for both sides: with a quantised side both sizes are whole blocks.
+  const uint32_t block = std::max(kvspan_ref_block(geometry.k_type).elements,
+                                  kvspan_ref_block(geometry.v_type).elements);
+  const auto size = [&] {
+    for (;;) {
+      const auto made = dice.pick<uint32_t>({64, 64, 80, 96, 128, 128, 192, 256});
+      if (made % block == 0) {
+        return made;
+      }
+    }
+  };
+  geometry.head_size_k = size();
+  do {
+    geometry.head_size_v = size();
+  } while (geometry.v_in_k && geometry.head_size_v > geometry.head_size_k);
+  const auto group = static_cast<uint32_t>(dice.between(1, 8));
+  geometry.kv_heads = static_cast<uint32_t>(dice.between(1, group > 4 ? 1 : 3));
+  geometry.q_heads = geometry.kv_heads * group;
+  return geometry;
+}
+
+void add_windows(const Scene& scene, Rows& rows, Dice& dice) {
+  uint64_t widest = 1;
+  for (uint32_t row = 0; row < rows.count; ++row) {
+    rows.window_begin.push_back(dice.below(rows.visible_end[row] + 1));
+    widest = std::max(widest, rows.visible_end[row] - rows.window_begin[row]);
+  }
+  rows.split_tokens = split_for(scene.caps, widest);
+}
+
+void add_mask(Rows& rows, Dice& dice) {
+  rows.suffix_count =
+      static_cast<uint32_t>(dice.between(1, std::min<uint64_t>(64, rows.token_total)));
+  for (uint32_t row = 0; row < rows.count; ++row) {
+    rows.suffix_mask.push_back(dice.next());
+  }
+}
+
+void add_positions(Rows& rows, Dice& dice) {
+  for (uint32_t row = 0; row < rows.count; ++row) {
+    const auto end = static_cast<int64_t>(rows.visible_end[row]);
+    rows.positions.push_back(end - 1 + static_cast<int64_t>(dice.below(5)) - 2);
+  }
+}
+
+}  // namespace
+
+void add_sequence(RandomScene& made, const Limits& limits, Dice& dice) {
+  Scene& scene = made.scene;
+  const uint64_t tokens = dice.between(1, limits.tokens_max);
+  const auto count = static_cast<uint32_t>(dice.between(1, limits.rows_max));
+  made.histories.push_back(History::random(scene.geometry, tokens, dice));
+  Sequence sequence;
+  sequence.history = &made.histories.back();
+  Rows& rows = sequence.rows = rows_over(scene, tokens, count, dice);
+  const bool chain = dice.hit(2);  // rows see one token more each, as in a prompt
+  for (uint32_t row = 0; row < count; ++row) {
+    const uint64_t behind = chain ? count - 1 - row : dice.below(tokens);
+    rows.visible_end[row] = tokens > behind ? tokens - behind : 0;
+  }
+  const uint32_t options = scene.shape.options;
+  if ((options & KVSPAN_OPTION_WINDOW) != 0) {
+    add_windows(scene, rows, dice);
+  }
+  if ((options & KVSPAN_OPTION_SUFFIX_MASK) != 0) {
+    add_mask(rows, dice);
+  }
+  if ((options & KVSPAN_OPTION_ALIBI) != 0 && dice.hit(2)) {
+    add_positions(rows, dice);
+  }
+  if (dice.hit(5)) {
+    rows.split_tokens *= 2;  // fewer splits than the rule gives must work too
+  }
+  scene.sequences.push_back(sequence);
+}
+
+void AttentionTest::SetUp() {
+  PluginTest::SetUp();
+  if (HasFatalFailure() || IsSkipped()) {
+    return;
+  }
+  ASSERT_NE(rig().tables().attention, nullptr) << "planned although there is no attention table";
+  arenas_ = std::make_unique<Arenas>(rig(), kArenaBytes);
+}
+
+void AttentionTest::renew_arenas(uint64_t bytes) {
+  arenas_ = std::make_unique<Arenas>(rig(), bytes);
+}
+
+void AttentionTest::TearDown() {
+  arenas_.reset();
+  PluginTest::TearDown();
+}
+
+uint32_t AttentionTest::kinds_for(kvspan_attention_shape_t shape) {
+  uint32_t kinds = 1u << KVSPAN_MEMORY_DEVICE;
+  for (const uint32_t kind : {KVSPAN_MEMORY_HOST, KVSPAN_MEMORY_IMPORTED}) {
+    shape.memory_kinds = kinds | (1u << kind);
+    if (rig().offers(kind) && ask(rig(), shape).level != KVSPAN_LEVEL_UNSUPPORTED) {
+      kinds = shape.memory_kinds;
+    }
+  }
+  return kinds;
+}
+
+void AttentionTest::prepare(Scene& scene) {
+  scene.shape.memory_kinds = kinds_for(scene.shape);
+  scene.caps = ask(rig(), scene.shape);
+  const kvspan_attention_shape_t& shape = scene.shape;
+  EXPECT_EQ(scene.caps.level, KVSPAN_LEVEL_NATIVE)
+      << "K type " << shape.k_type << " head " << shape.head_size_k << ", V type " << shape.v_type
+      << " head " << shape.head_size_v << ", heads " << shape.q_heads << "/" << shape.kv_heads
+      << ", q " << shape.q_type << ", out " << shape.out_type << std::hex << ", options 0x"
+      << shape.options << ", reasons 0x" << scene.caps.reasons;
+}
+
+RandomScene AttentionTest::random_scene(const Limits& limits, Dice& dice) {
+  RandomScene made;
+  Scene& scene = made.scene;
+  scene.geometry = random_geometry(limits, dice);
+  scene.shape = shape_of(scene.geometry);
+  scene.shape.row_class = limits.row_class;
+  scene.shape.rows_max = limits.rows_max;
+  scene.shape.options |= static_cast<uint32_t>(dice.next() & dice.next()) & limits.options &
+                         ~static_cast<uint32_t>(KVSPAN_OPTION_V_IN_K);
+  scene.shape.q_type = dice.pick<uint32_t>({KVSPAN_TYPE_F32, KVSPAN_TYPE_F16, KVSPAN_TYPE_BF16});
+  scene.shape.out_type =
+      dice.pick<uint32_t>({KVSPAN_TYPE_F32, KVSPAN_TYPE_F32, KVSPAN_TYPE_F16, KVSPAN_TYPE_BF16});
+  prepare(scene);
+  scene.scale =
+      (0.5F + static_cast<float>(dice.below(3))) / static_cast<float>(dice.pick<uint32_t>({8, 12}));
+  const auto option = [&](uint32_t bit) { return (scene.shape.options & bit) != 0; };
+  if (option(KVSPAN_OPTION_SOFT_CAP)) {
+    scene.soft_cap = dice.pick<float>({0.5F, 5.0F, 50.0F});
+  }
+  for (uint32_t head = 0; head < scene.geometry.q_heads; ++head) {
+    if (option(KVSPAN_OPTION_SINKS)) {
+      scene.sinks.push_back(4.0F * dice.uniform());
+    }
+    if (option(KVSPAN_OPTION_ALIBI)) {
+      scene.slopes.push_back(1.0F / static_cast<float>(uint32_t{2} << (head % 8)));
+    }
+  }
+  const uint64_t entries = dice.between(1, limits.entries_max);
+  for (uint64_t i = 0; i < entries; ++i) {
+    add_sequence(made, limits, dice);
+  }
+  return made;
+}
+
+Outputs AttentionTest::take(const Scene& scene, const Take& how, uint64_t seed) {
+  if (scene.caps.level == KVSPAN_LEVEL_UNSUPPORTED) {
+    return {};  // prepare has recorded it
+  }
+  Dice dice(seed);
+  arenas().reset();
+  Scene placed = scene;
+  std::vector<std::unique_ptr<Placement>> placements;
+  for (Sequence& sequence : placed.sequences) {
+    const uint64_t tokens = sequence.history->tokens;
+    std::vector<bool> live;
+    for (uint64_t t = 0; t < tokens && how.hide_unseen; ++t) {
+      bool seen = false;
+      for (uint32_t row = 0; row < sequence.rows.count && !seen; ++row) {
+        seen = sequence.rows.sees(row, t);
+      }
+      live.push_back(seen);
+    }
+    const std::vector<Piece> pieces =
+        how.scattered
+            ? random_pieces(tokens, scene.caps.span_granule, scene.shape.memory_kinds, dice)
+            : one_piece(tokens);
+    placements.push_back(
+        std::make_unique<Placement>(arenas(), *sequence.history, pieces, live, how.poison, dice));
+    sequence.spans = placements.back()->spans();
+  }
+  Stage stage(arenas(), placed, dice);
+  kvspan_error_t error = fresh_error();
+  const kvspan_result_t result = how.parts ? stage.by_parts(dice, &error) : stage.run(&error);
+  if (result != KVSPAN_OK) {
+    ADD_FAILURE() << told(result, error);
+    return {};
+  }
+  return stage.outputs();
+}
+
+void AttentionTest::expect_close(const Scene& scene, const Outputs& outputs) {
+  ASSERT_EQ(outputs.size(), scene.sequences.size());
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    EXPECT_TRUE(close_to(outputs[i], expect(scene, scene.sequences[i]), scene)) << "sequence " << i;
+  }
+}
+
+}  // namespace kvspan::conformance

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// What has been waited for can be read: over three queues, and behind an encode. Read next:
+// fence_random_test.cpp, the same in random orders.
+#include "kvspan/sdk/reference/quant.h"
+
+#include "worker/case.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace kvspan::conformance {
+namespace {
+
+KVSPAN_PROFILE(core);
+
+class FenceMemory : public PluginTest {
+ protected:
+  kvspan_result_t fill(Lane& lane, const Buffer& buffer, uint8_t byte, Submit& submit) {
+    const kvspan_range_t range = {buffer.memory, 0, buffer.bytes()};
+    return rig().calls().fill(lane.queue, &range, byte, 1, submit.raw(), nullptr);
+  }
+
+  kvspan_result_t copy(Lane& lane, const Buffer& source, const Buffer& target, Submit& submit) {
+    const kvspan_segment_t segment = {source.memory, target.memory, 0, 0, source.bytes(), 1, 0, 0};
+    return rig().calls().copy(lane.queue, &segment, 1, submit.raw(), nullptr);
+  }
+};
+
+// A value that the host has waited for: the bytes of the work before it are there, over three
+// queues.
+KVSPAN_CASE(FenceMemory, MemoryIsVisibleBehindAReachedPoint, "KV-FENCE-5") {
+  Buffer* first = rig().allocate(KVSPAN_MEMORY_DEVICE, 16384);
+  Buffer* second = rig().allocate(KVSPAN_MEMORY_DEVICE, 16384);
+  Buffer* host = rig().allocate(KVSPAN_MEMORY_HOST, 16384);
+  Lane& upload = rig().lane(KVSPAN_ROLE_UPLOAD);
+  Lane& compute = rig().lane(KVSPAN_ROLE_COMPUTE);
+  Lane& download = rig().lane(KVSPAN_ROLE_DOWNLOAD);
+  for (uint32_t round = 1; round <= cases(settings(), 400, 40) && !HasFailure(); ++round) {
+    const auto byte = static_cast<uint8_t>(round);
+    Submit filled;
+    filled.wait(compute.last()).signal(upload.next());  // the reader of the round before
+    ASSERT_EQ(fill(upload, *first, byte, filled), KVSPAN_OK);
+    Submit moved;
+    moved.wait(upload.last()).wait(download.last()).signal(compute.next());
+    ASSERT_EQ(copy(compute, *first, *second, moved), KVSPAN_OK);
+    Submit out;
+    out.wait(compute.last()).signal(download.next());
+    ASSERT_EQ(copy(download, *second, *host, out), KVSPAN_OK);
+    ASSERT_EQ(rig().wait(download.last()), KVSPAN_OK);
+    for (uint64_t i = 0; i < host->bytes(); i += 509) {
+      ASSERT_EQ(host->mapped[i], byte) << "round " << round << ", byte " << i;
+    }
+  }
+}
+
+// A page is published behind encode's point, and overwritten behind the copy's.
+KVSPAN_CASE(FenceMemory, ACopyThatWaitsForEncodeSeesItsBytes, "KV-SUBMIT-9") {
+  constexpr uint32_t kRows = 64;
+  constexpr uint32_t kHead = 128;
+  const uint64_t typed = kvspan_ref_row_bytes(KVSPAN_TYPE_Q8_0, kHead);
+  Buffer* rows = rig().allocate(KVSPAN_MEMORY_HOST, kRows * kHead * 4);
+  Buffer* page = rig().allocate(KVSPAN_MEMORY_DEVICE, kRows * typed);
+  Buffer* host = rig().allocate(KVSPAN_MEMORY_HOST, kRows * typed);
+  Lane& compute = rig().lane(KVSPAN_ROLE_COMPUTE);
+  Lane& download = rig().lane(KVSPAN_ROLE_DOWNLOAD);
+  kvspan_codec_item_t item = {};
+  item.rows = {rows->memory, 0, kHead * 4, kHead * 4, KVSPAN_TYPE_F32, 0};
+  item.plane.memory = page->memory;
+  item.plane.row_stride = item.plane.head_stride = typed;
+  item.type = KVSPAN_TYPE_Q8_0;
+  item.row_count = kRows;
+  item.head_count = 1;
+  item.head_size = kHead;
+  Dice dice(settings(), 11);
+  for (uint32_t round = 0; round < cases(settings(), 100, 20) && !HasFailure(); ++round) {
+    Bytes expected(kRows * typed);
+    for (uint64_t row = 0; row < kRows; ++row) {
+      std::vector<float> values(kHead);
+      std::generate(values.begin(), values.end(), [&] { return dice.normal(); });
+      std::memcpy(rows->mapped + row * kHead * 4, values.data(), kHead * 4);
+      kvspan_ref_encode_row(KVSPAN_TYPE_Q8_0, values.data(), kHead, expected.data() + row * typed);
+    }
+    Submit encoded;
+    encoded.wait(download.last()).signal(compute.next());
+    ASSERT_EQ(rig().calls().encode(compute.queue, &item, 1, encoded.raw(), nullptr), KVSPAN_OK);
+    Submit published;
+    published.wait(compute.last()).signal(download.next());
+    const kvspan_segment_t segment = {page->memory, host->memory, 0, 0, kRows * typed, 1, 0, 0};
+    ASSERT_EQ(rig().calls().copy(download.queue, &segment, 1, published.raw(), nullptr), KVSPAN_OK);
+    ASSERT_EQ(rig().wait(download.last()), KVSPAN_OK);
+    ASSERT_TRUE(std::equal(expected.begin(), expected.end(), host->mapped)) << "round " << round;
+  }
+}
+
+}  // namespace
+}  // namespace kvspan::conformance

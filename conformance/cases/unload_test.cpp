@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is left of a plugin that was used, closed and unloaded: nothing. A suite of its own, because
+// its cases want a process in which nobody else has the file mapped.
+#include "kvspan/kvspan.h"
+
+#include "worker/case.hpp"
+#include "worker/library.hpp"
+
+#include <cstring>
+#include <fstream>
+#include <unistd.h>
+
+namespace kvspan::conformance {
+namespace {
+
+KVSPAN_PROFILE(core);
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr uint64_t kGrowthBytesMax = uint64_t{512} << 20;  // freed blocks wait in quarantine
+constexpr uint64_t kMappedGrowthBytesMax = uint64_t{64} << 30;
+#else
+constexpr uint64_t kGrowthBytesMax = uint64_t{2} << 20;
+constexpr uint64_t kMappedGrowthBytesMax = uint64_t{96} << 20;  // stacks are kept for new threads
+#endif
+
+struct Held {
+  uint64_t mapped = 0;
+  uint64_t resident = 0;
+};
+
+Held bytes_held() {
+  std::ifstream file("/proc/self/statm");
+  Held pages;
+  file >> pages.mapped >> pages.resident;
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  return {pages.mapped * page, pages.resident * page};
+}
+
+class UnloadTest : public CaseTest {
+ protected:
+  /// Loads, opens, copies some bytes through every role's queue, closes.
+  void use(Library& library, WatchedHost& host);
+  void work(const kvspan_plugin_t& plugin, kvspan_device_t* device);
+};
+
+template <class Table>
+const Table& table_of(const kvspan_plugin_t& plugin, uint32_t id) {
+  return *static_cast<const Table*>(plugin.table(plugin.self, id));
+}
+
+void UnloadTest::work(const kvspan_plugin_t& plugin, kvspan_device_t* device) {
+  const auto& memory = table_of<kvspan_memory_table_t>(plugin, KVSPAN_TABLE_MEMORY);
+  const auto& queue = table_of<kvspan_queue_table_t>(plugin, KVSPAN_TABLE_QUEUE);
+  const auto& fence = table_of<kvspan_fence_table_t>(plugin, KVSPAN_TABLE_FENCE);
+  const auto& copy = table_of<kvspan_copy_table_t>(plugin, KVSPAN_TABLE_COPY);
+  constexpr uint64_t kBytes = uint64_t{256} << 10;
+  kvspan_memory_t* host_side = nullptr;
+  kvspan_memory_t* device_side = nullptr;
+  kvspan_fence_t* done = nullptr;
+  ASSERT_EQ(memory.alloc(device, KVSPAN_MEMORY_HOST, kBytes, &host_side, nullptr), KVSPAN_OK);
+  ASSERT_EQ(memory.alloc(device, KVSPAN_MEMORY_DEVICE, kBytes, &device_side, nullptr), KVSPAN_OK);
+  ASSERT_EQ(fence.create(device, 0, &done, nullptr), KVSPAN_OK);
+  const kvspan_segment_t segment = {host_side, device_side, 0, 0, kBytes, 1, 0, 0};
+  for (uint64_t round = 1; round <= 3; ++round) {
+    const kvspan_queue_options_t options = {sizeof options, uint32_t(round - 1), 0, 0};
+    kvspan_queue_t* line = nullptr;
+    ASSERT_EQ(queue.create(device, &options, &line, nullptr), KVSPAN_OK);
+    const kvspan_point_t point = {done, round};
+    kvspan_submit_t submit = {};
+    submit.struct_size = sizeof submit;
+    submit.signal_count = 1;
+    submit.signals = &point;
+    ASSERT_EQ(copy.copy(line, &segment, 1, &submit, nullptr), KVSPAN_OK);
+    ASSERT_EQ(fence.wait(device, &point, 1, KVSPAN_WAIT_ALL, UINT64_MAX, nullptr), KVSPAN_OK);
+    EXPECT_EQ(queue.destroy(line, nullptr), KVSPAN_OK);
+  }
+  EXPECT_EQ(fence.destroy(done, nullptr), KVSPAN_OK);
+  EXPECT_EQ(memory.release(device_side, nullptr), KVSPAN_OK);
+  EXPECT_EQ(memory.release(host_side, nullptr), KVSPAN_OK);
+}
+
+void UnloadTest::use(Library& library, WatchedHost& host) {
+  ASSERT_EQ(library.defect(), "");
+  const kvspan_open_info_t info = host.open_info();
+  kvspan_plugin_t plugin = {};
+  plugin.struct_size = sizeof plugin;
+  ASSERT_EQ(library.entry()(&info, &plugin, nullptr), KVSPAN_OK);
+  const auto& table = table_of<kvspan_device_table_t>(plugin, KVSPAN_TABLE_DEVICE);
+  uint32_t count = 0;
+  if (table.count(plugin.self, &count, nullptr) == KVSPAN_OK && count > settings().device) {
+    kvspan_device_t* device = nullptr;
+    ASSERT_EQ(table.open(plugin.self, settings().device, &device, nullptr), KVSPAN_OK);
+    work(plugin, device);
+    EXPECT_EQ(table.close(device, nullptr), KVSPAN_OK);
+  }
+  EXPECT_EQ(plugin.close(plugin.self, nullptr), KVSPAN_OK);
+  host.shut();
+  EXPECT_EQ(host.bad_line(), "") << "KV-HOST-1: not one line of text";
+}
+
+KVSPAN_CASE(UnloadTest,
+            NothingIsLeftBehind,
+            "KV-CLOSE-1 KV-MANNERS-3 KV-MANNERS-4 KV-MANNERS-6 KV-HOST-2 KV-HOST-1") {
+  if (!Library::mappings(settings().plugin_path).empty()) {
+    return inconclusive("the file was mapped before the case began: run this suite alone");
+  }
+  const ProcessState before = ProcessState::now();
+  WatchedHost host(settings().options);
+  Library library(settings().plugin_path);
+  ASSERT_FALSE(Library::mappings(settings().plugin_path).empty()) << "mappings are not found";
+  use(library, host);
+  for (const std::string& change : before.settled_changes()) {
+    ADD_FAILURE() << change << ", after the plugin has closed";
+  }
+  library.unload();
+  for (const std::string& mapping : Library::mappings(settings().plugin_path)) {
+    ADD_FAILURE() << "KV-MANNERS-6: still mapped after unloading: " << mapping;
+  }
+  EXPECT_EQ(host.calls_after_shut(), 0u) << "KV-CLOSE-1: it called the host after close";
+  EXPECT_EQ(host.blocks_left(), 0u) << "KV-HOST-2";
+  EXPECT_EQ(host.wrong_frees(), 0u) << "KV-HOST-2";
+}
+
+KVSPAN_CASE(UnloadTest,
+            AHundredRoundsHoldNoMoreMemoryThanTen,
+            "KV-MANNERS-3 KV-MANNERS-6 KV-CLOSE-2",
+            cost_ms(700)) {
+  const ProcessState before = ProcessState::now();
+  const uint32_t rounds = cases(settings(), 100, 20);
+  Held after_ten;
+  for (uint32_t round = 1; round <= rounds && !HasFailure(); ++round) {
+    WatchedHost host(settings().options);
+    Library library(settings().plugin_path);
+    use(library, host);
+    library.unload();
+    EXPECT_EQ(host.blocks_left(), 0u) << "KV-HOST-2, round " << round;
+    after_ten = round == 10 ? bytes_held() : after_ten;
+  }
+  const Held now = bytes_held();
+  EXPECT_LE(now.mapped, after_ten.mapped + kMappedGrowthBytesMax)
+      << "KV-MANNERS-6: mapped bytes after " << rounds << " rounds of open and close";
+  EXPECT_LE(now.resident, after_ten.resident + kGrowthBytesMax)
+      << "KV-MANNERS-6: resident bytes after " << rounds << " rounds of open and close";
+  for (const std::string& change : before.settled_changes()) {
+    ADD_FAILURE() << change << ", after " << rounds << " rounds";
+  }
+}
+
+}  // namespace
+}  // namespace kvspan::conformance

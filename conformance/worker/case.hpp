@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// A case: a GoogleTest test with a record of what it proves and what it needs. The records make the
+// registry that the parent plans from without loading a plugin.
+//
+//   KVSPAN_PROFILE(copy)                                          once a file, before its cases
+//   KVSPAN_CASE(CopyTest, FillWritesItsPattern, "KV-COPY-4") {}   a case, its rules
+//   KVSPAN_CASE(MemoryTest, TheNthFails, "KV-MEMORY-1", needs::fault_allocation, cost_ms(300)) {}
+//
+// A case never skips itself: what it needs is told here, and whether the plugin has it is computed
+// from the probe (unmet_need). Not here: opening a plugin (rig.hpp), the records (record.hpp).
+#ifndef KVSPAN_CONFORMANCE_WORKER_CASE_H
+#define KVSPAN_CONFORMANCE_WORKER_CASE_H
+
+#include "worker/rig.hpp"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace kvspan::conformance {
+
+enum class Profile { core, copy, attention, stream };
+
+/// What a plugin may lawfully be without.
+enum class Need {
+  device,            // one device at least
+  attention,         // the attention table
+  debug,             // the debug table
+  fault_allocation,  // KVSPAN_FAULT_ALLOCATION can be planted
+  fault_submit,      // KVSPAN_FAULT_SUBMIT
+  fault_device,      // KVSPAN_FAULT_DEVICE
+  import,            // import_host works
+  wait_host,         // KVSPAN_DEVICE_WAIT_HOST: work can be held back from the host
+  far_memory,        // one allocation of 5 GiB
+  bounded_memory,    // one allocation can ask for more than there is
+  scheduler_seed,    // options "seed" and "queues": an order of work that can be chosen
+  width_invariance,  // KVSPAN_WIDTH_INVARIANT for f16, head size 64, 16 rows
+  queues_four,       // four queues at once
+  queues_eight,      // eight queues at once
+};
+
+namespace needs {
+inline constexpr Need attention = Need::attention;
+inline constexpr Need debug = Need::debug;
+inline constexpr Need fault_allocation = Need::fault_allocation;
+inline constexpr Need fault_submit = Need::fault_submit;
+inline constexpr Need fault_device = Need::fault_device;
+inline constexpr Need import = Need::import;
+inline constexpr Need wait_host = Need::wait_host;
+inline constexpr Need far_memory = Need::far_memory;
+inline constexpr Need bounded_memory = Need::bounded_memory;
+inline constexpr Need scheduler_seed = Need::scheduler_seed;
+inline constexpr Need width_invariance = Need::width_invariance;
+inline constexpr Need queues_four = Need::queues_four;
+inline constexpr Need queues_eight = Need::queues_eight;
+}  // namespace needs
+
+/// About how long a case takes at full effort on the slower of the shipped plugins.
+struct Cost {
+  uint32_t milliseconds;
+};
+
+constexpr Cost cost_ms(uint32_t milliseconds) {
+  return {milliseconds};
+}
+
+struct CaseInfo {
+  std::string id;                  // "CopyTest.FillWritesItsPattern"
+  std::vector<std::string> rules;  // "KV-COPY-4": one at least
+  Profile profile = Profile::core;
+  std::vector<Need> needs;
+  uint32_t cost_ms = 20;
+  std::string file;  // from conformance/ on
+  int line = 0;
+};
+
+/// Every case of this program, in the order in which they are run. Loads nothing.
+std::vector<CaseInfo> registered_cases();
+
+/// Which of the case's needs the plugin of this probe record lacks, as a fact: "the plugin offers
+/// no attention table"; empty when it lacks none.
+std::string unmet_need(const CaseInfo& info, const nlohmann::json& probe);
+
+/// "core", "copy", "attention", "stream".
+std::string name_of(Profile profile);
+/// "attention", "far_memory", ...
+std::string name_of(Need need);
+
+/// The case could not set its stage (the device was faster than it could fill its queue): it
+/// returns right after this and is counted as inconclusive, neither passed nor failed.
+void inconclusive(const std::string& reason);
+
+namespace detail {
+
+/// Adds a case to the registry; true.
+bool add_case(CaseInfo info);
+
+inline void apply(CaseInfo& info, Need need) {
+  info.needs.push_back(need);
+}
+
+inline void apply(CaseInfo& info, Cost cost) {
+  info.cost_ms = cost.milliseconds;
+}
+
+/// Rules are written in one string, apart by spaces.
+CaseInfo made_case(const char* id, const char* rules, Profile profile, const char* file, int line);
+
+template <class Fixture, class... Traits>
+bool register_case(CaseInfo info, Traits... traits) {
+  if (std::is_base_of_v<PluginTest, Fixture>) {
+    info.needs.push_back(Need::device);
+  }
+  if (info.profile == Profile::attention || info.profile == Profile::stream) {
+    info.needs.push_back(Need::attention);
+  }
+  (apply(info, traits), ...);
+  return add_case(std::move(info));
+}
+
+}  // namespace detail
+}  // namespace kvspan::conformance
+
+/// Once a file, inside its anonymous namespace and before its cases.
+#define KVSPAN_PROFILE(name) \
+  constexpr ::kvspan::conformance::Profile kProfile = ::kvspan::conformance::Profile::name
+
+/// See the head of this file.
+#define KVSPAN_CASE(Fixture, Name, rules, ...)                                        \
+  [[maybe_unused]] const bool kCase_##Fixture##_##Name =                              \
+      ::kvspan::conformance::detail::register_case<Fixture>(                          \
+          ::kvspan::conformance::detail::made_case(                                   \
+              #Fixture "." #Name, rules, kProfile, __FILE__, __LINE__) __VA_OPT__(, ) \
+              __VA_ARGS__);                                                           \
+  TEST_F(Fixture, Name)
+
+#endif
