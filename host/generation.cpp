@@ -109,9 +109,15 @@ class Run {
   void tell(std::string_view phase,
             std::uint64_t done,
             std::uint64_t total,
+            std::uint64_t timed_tokens,
             Clock::time_point start) const {
     if (progress_) {
-      progress_({phase, done, total, seconds_since(start), resident_share(session_.counters())});
+      progress_({phase,
+                 done,
+                 total,
+                 timed_tokens,
+                 seconds_since(start),
+                 resident_share(session_.counters())});
     }
   }
 
@@ -131,7 +137,7 @@ class Run {
       if (!done) {
         return done;
       }
-      tell("prefill", position_, prompt.size(), start);
+      tell("prefill", position_, prompt.size(), position_, start);
     }
     return {};
   }
@@ -144,7 +150,7 @@ class Run {
       }
       result_.ids.push_back(*id);
       result_.logits.insert(result_.logits.end(), logits_.begin(), logits_.end());
-      tell("decode", index + 1, request_.tokens, start);
+      tell("decode", index + 1, request_.tokens, index, start);
       const auto& stops = request_.stop_ids;
       const bool ended = std::find(stops.begin(), stops.end(), *id) != stops.end();
       if (ended || index + 1 == request_.tokens) {

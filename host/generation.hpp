@@ -28,8 +28,10 @@ struct Progress {
   std::string_view phase;
   std::uint64_t done = 0;  // tokens of this phase
   std::uint64_t total = 0;
-  double seconds = 0.0;         // since this phase began
-  double resident_share = 0.0;  // of attended pages, so far
+  std::uint64_t timed_tokens = 0;  // of done, those that the seconds paid for: the first generated
+                                   // token comes out of the prompt's last row
+  double seconds = 0.0;            // since this phase began
+  double resident_share = 0.0;     // of attended pages, so far
 };
 
 struct GenerationResult {

@@ -60,7 +60,7 @@ void ProgressLine::show(const Progress& progress) {
     return;
   }
   const double rate =
-      progress.seconds > 0.0 ? static_cast<double>(progress.done) / progress.seconds : 0.0;
+      progress.seconds > 0.0 ? static_cast<double>(progress.timed_tokens) / progress.seconds : 0.0;
   const std::string line =
       fmt::format("{:<8}{:>9} / {} tokens  {:>9.1f} tok/s  {:>5.1f} % of pages read resident",
                   progress.phase,

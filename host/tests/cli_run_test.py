@@ -65,6 +65,11 @@ class Interruption(ToolCase):
         self.assertEqual(said["ids"][:7], [52, 56, 50, 49, 51, 46, 10][:len(said["ids"])])
         self.assertEqual(outcome.out.rstrip("\n"), said["text"].rstrip("\n"))
 
+    def test_the_first_token_has_no_rate_yet(self) -> None:
+        with Running(*generate("--tokens", 7, *self.json_file())) as running:
+            running.wait_for_line(r"decode +1 / 7 tokens +0\.0 tok/s")
+            running.interrupt()
+
     def test_in_mid_verification(self) -> None:
         with Running(*generate("--tokens", 7, "--verify", *self.json_file())) as running:
             running.wait_for_line(r"decode +7 / 7 tokens")
