@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies the arguments of an attention call into a packet. Only what the call reads is looked at:
+// fold knows no spans, finish no queries. Then puts it on a stream. Read first: args.hpp.
+#include "attention/args.hpp"
+
+#include <cstring>
+
+namespace kvspan::cuda {
+
+namespace {
+
+bool reads_history(AttentionCall call) {
+  return call == AttentionCall::run || call == AttentionCall::advance;
+}
+
+bool writes_rows(AttentionCall call) {
+  return call == AttentionCall::run || call == AttentionCall::finish;
+}
+
+// Splits that some row of an entry sees: the first, and how many.
+struct Splits {
+  uint64_t first;
+  uint64_t count;
+};
+
+Splits splits_of(const kvspan_entry_t& entry) {
+  const sdk::TokenRange seen = sdk::detail::seen_by_entry(entry);
+  if (seen.begin >= seen.end) {
+    return {0, 0};
+  }
+  const uint64_t first = seen.begin / entry.split_tokens;
+  return {first, (seen.end - 1) / entry.split_tokens - first + 1};
+}
+
+// Splits go side by side where the workspace, which query sized, holds the states of all.
+bool goes_side_by_side(const kvspan_attention_args_t& args) {
+  if (args.shape->row_class != KVSPAN_ROWS_DECODE || args.workspace.memory == nullptr) {
+    return false;
+  }
+  for (uint32_t i = 0; i < args.entry_count; ++i) {
+    if (splits_of(args.entries[i]).count > run_splits_max(args.shape->kv_heads)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+cudaError_t issue_run(const Issue& issue, const AttentionBody& body, AttentionCallView& view) {
+  if (view.blocks != 0) {
+    if (const cudaError_t bad = launch_advance(issue.stream, view, !body.side_by_side)) {
+      return bad;
+    }
+  }
+  return body.side_by_side ? launch_fold_and_finish(issue.stream, view) : cudaSuccess;
+}
+
+cudaError_t issue_attention(const Issue& issue, const void* opaque) {
+  const AttentionBody& body = *static_cast<const AttentionBody*>(opaque);
+  AttentionCallView view = body.view;
+  view.cancel_word = issue.cancel.word;
+  view.cancel_seen = issue.cancel.seen;
+  if (view.pairs == 0) {
+    return cudaSuccess;
+  }
+  const uint64_t launches = body.side_by_side ? 2 : 1;
+  issue.device.counters.launches.fetch_add(launches, std::memory_order_relaxed);
+  switch (body.call) {
+    case AttentionCall::run:
+      return issue_run(issue, body, view);
+    case AttentionCall::advance:
+      return view.blocks == 0 ? cudaSuccess : launch_advance(issue.stream, view, false);
+    case AttentionCall::fold:
+      return launch_fold(issue.stream, view);
+    case AttentionCall::finish:
+      break;
+  }
+  return launch_finish(issue.stream, view);
+}
+
+RowsView view_of(const kvspan_rows_t& rows) {
+  return {address_of(rows.memory, rows.offset), rows.row_stride, rows.head_stride, rows.type};
+}
+
+}  // namespace
+
+AttentionTask::AttentionTask(const kvspan_attention_args_t& args,
+                             AttentionCall call,
+                             const AttentionItems& items)
+    : args_(args),
+      shape_(*args.shape),
+      call_(call),
+      items_(items),
+      latent_((args.shape->options & KVSPAN_OPTION_V_IN_K) != 0) {
+  counts_.entries = args.entry_count;
+  counts_.items = items.count;
+  counts_.advances = call == AttentionCall::advance ? items.count : 0;
+  counts_.folds = call == AttentionCall::fold ? items.count : 0;
+  if (call == AttentionCall::run) {
+    side_by_side_ = goes_side_by_side(args);
+    counts_.advances =
+        args.entry_count * (side_by_side_ ? run_splits_max(args.shape->kv_heads) : 1);
+    counts_.folds = side_by_side_ ? counts_.advances : 0;
+  }
+  for (uint32_t i = 0; reads_history(call) && i < args.entry_count; ++i) {
+    const kvspan_entry_t& entry = args.entries[i];
+    counts_.spans += entry.span_count;
+    counts_.rows += entry.row_count;
+    for (uint32_t s = 0; s < entry.span_count; ++s) {
+      const kvspan_span_t& span = entry.spans[s];
+      counts_.pages += span.k.page_list != nullptr ? span.k.page_count : 0;
+      counts_.pages += !latent_ && span.v.page_list != nullptr ? span.v.page_count : 0;
+    }
+  }
+  uses_max = attention_uses(counts_);
+}
+
+void AttentionTask::lay_out(Cutter& cutter) {
+  cut_attention(cutter, arrays_, counts_);
+}
+
+void AttentionTask::fill_problem(Uses& uses) {
+  AttentionBody& body = *arrays_.body;
+  const bool biased = (shape_.options & KVSPAN_OPTION_ALIBI) != 0 && reads_history(call_);
+  const bool sinks = (shape_.options & KVSPAN_OPTION_SINKS) != 0 && writes_rows(call_);
+  const bool any = args_.entry_count != 0;
+  const auto floats = [&](bool wanted, const kvspan_range_t& range) -> const float* {
+    if (!wanted || !any) {
+      return nullptr;
+    }
+    uses.add(range.memory);
+    return reinterpret_cast<const float*>(address_of(range.memory, range.offset));
+  };
+  body.call = call_;
+  body.side_by_side = side_by_side_;
+  body.view = {};
+  body.view.problem = {shape_.k_type,
+                       shape_.v_type,
+                       shape_.head_size_k,
+                       shape_.head_size_v,
+                       shape_.q_heads,
+                       shape_.kv_heads,
+                       shape_.q_heads / shape_.kv_heads,
+                       args_.scale,
+                       (shape_.options & KVSPAN_OPTION_SOFT_CAP) != 0 ? args_.soft_cap : 0.0f,
+                       floats(sinks, args_.sinks),
+                       floats(biased, args_.slopes),
+                       latent_ ? 1u : 0u};
+  body.view.entries = arrays_.entries;
+  body.view.entry_count = args_.entry_count;
+  body.view.advances = arrays_.advances;
+  body.view.folds = arrays_.folds;
+  body.view.accumulators = arrays_.accumulators;
+  if (call_ == AttentionCall::run && any) {
+    uses.add(args_.workspace.memory);
+  }
+}
+
+PlaneView AttentionTask::fill_plane(const kvspan_plane_t& plane, uint64_t tokens, Uses& uses) {
+  if (tokens == 0) {
+    return {};
+  }
+  uses.add(plane.memory);
+  const uint32_t* list = nullptr;
+  if (plane.page_list != nullptr) {
+    std::memcpy(next_page_, plane.page_list, sizeof(uint32_t) * plane.page_count);
+    list = next_page_;
+    next_page_ += plane.page_count;
+  }
+  return {address_of(plane.memory, plane.offset),
+          list,
+          plane.page_stride,
+          plane.row_stride,
+          plane.head_stride,
+          plane.page_tokens};
+}
+
+template <class T>
+const T* AttentionTask::fill_rows(const T* source, uint32_t count) {
+  static_assert(sizeof(T) == sizeof(uint64_t));
+  if (source == nullptr) {
+    return nullptr;
+  }
+  auto* const copy = reinterpret_cast<T*>(next_row_);
+  std::memcpy(copy, source, sizeof(T) * count);
+  next_row_ += count;
+  return copy;
+}
+
+void AttentionTask::fill_entry(uint32_t index, Uses& uses) {
+  const kvspan_entry_t& from = args_.entries[index];
+  EntryView& entry = arrays_.entries[index];
+  entry = EntryView{};
+  entry.row_count = from.row_count;
+  entry.token_total = from.token_total;
+  entry.split_tokens = from.split_tokens;
+  entry.first_pair = arrays_.body->view.pairs;
+  arrays_.body->view.pairs += uint64_t{from.row_count} * shape_.q_heads;
+  if (from.row_count != 0 && writes_rows(call_)) {
+    entry.out = view_of(from.out);
+    uses.add(from.out.memory);
+    if ((shape_.options & KVSPAN_OPTION_LSE) != 0) {
+      entry.lse = reinterpret_cast<float*>(address_of(from.lse.memory, from.lse.offset));
+      uses.add(from.lse.memory);
+    }
+  }
+  if (!reads_history(call_)) {
+    return;
+  }
+  if (from.row_count != 0) {
+    entry.q = view_of(from.q);
+    uses.add(from.q.memory);
+  }
+  entry.visible_end = fill_rows(from.visible_end, from.row_count);
+  entry.window_begin = fill_rows(from.window_begin, from.row_count);
+  entry.suffix_mask = fill_rows(from.suffix_mask, from.row_count);
+  entry.positions = fill_rows(from.positions, from.row_count);
+  entry.suffix_count = from.suffix_mask != nullptr ? from.suffix_count : 0;
+  entry.spans = next_span_;
+  entry.span_count = from.span_count;
+  for (uint32_t s = 0; s < from.span_count; ++s) {
+    const kvspan_span_t& span = from.spans[s];
+    *next_span_++ = {span.first_token,
+                     span.token_count,
+                     fill_plane(span.k, span.token_count, uses),
+                     fill_plane(span.v, latent_ ? 0 : span.token_count, uses)};
+  }
+}
+
+StateView AttentionTask::view(const kvspan_state_t& state, Uses& uses) const {
+  uses.add(state.memory);
+  return {reinterpret_cast<float*>(address_of(state.memory, state.u_offset)),
+          reinterpret_cast<float*>(address_of(state.memory, state.ml_offset))};
+}
+
+void AttentionTask::add_advance(const AdvanceWork& item) {
+  AttentionCallView& call = arrays_.body->view;
+  AdvanceWork& added = arrays_.advances[call.advance_count++];
+  added = item;
+  added.first_block = call.blocks;
+  call.blocks +=
+      tiles_of(args_.entries[item.entry].row_count, call.problem.group) * shape_.kv_heads;
+}
+
+void AttentionTask::fill_advances(Uses& uses) {
+  for (uint32_t i = 0; i < items_.count; ++i) {
+    const kvspan_advance_item_t& item = items_.advances[i];
+    add_advance({view(item.state, uses),
+                 item.first_token,
+                 item.first_token + item.token_count,
+                 0,
+                 item.entry,
+                 (item.flags & KVSPAN_ITEM_FRESH) != 0 ? Walk::fresh : Walk::resume});
+  }
+}
+
+// By entry, then in the caller's order: first counts, then places.
+void AttentionTask::fill_folds(Uses& uses) {
+  for (uint32_t i = 0; i < items_.count; ++i) {
+    ++arrays_.entries[items_.folds[i].entry].fold_count;
+  }
+  uint64_t before = 0;
+  for (uint32_t i = 0; i < args_.entry_count; ++i) {
+    EntryView& entry = arrays_.entries[i];
+    entry.first_fold = before;
+    before += entry.fold_count;
+    entry.fold_count = 0;
+  }
+  for (uint32_t i = 0; i < items_.count; ++i) {
+    const kvspan_fold_item_t& item = items_.folds[i];
+    EntryView& entry = arrays_.entries[item.entry];
+    arrays_.folds[entry.first_fold + entry.fold_count++] = {
+        view(item.source, uses),
+        view(item.accumulator, uses),
+        (item.flags & KVSPAN_ITEM_FRESH) != 0 ? 1u : 0u};
+  }
+}
+
+void AttentionTask::fill_accumulators(Uses& uses) {
+  for (uint32_t i = 0; i < items_.count; ++i) {
+    arrays_.accumulators[i] = view(items_.accumulators[i], uses);
+  }
+}
+
+// An item and a fold for each split of an entry, their states one after another in the workspace.
+void AttentionTask::fill_splits_of(uint32_t index, uint8_t*& workspace) {
+  const kvspan_entry_t& from = args_.entries[index];
+  EntryView& entry = arrays_.entries[index];
+  const Splits splits = splits_of(from);
+  const StateBytes bytes = state_bytes(from.row_count, shape_.q_heads, shape_.head_size_v);
+  entry.first_fold =
+      index == 0 ? 0
+                 : arrays_.entries[index - 1].first_fold + arrays_.entries[index - 1].fold_count;
+  entry.fold_count = splits.count;
+  for (uint64_t split = 0; split < splits.count; ++split) {
+    const StateView state{reinterpret_cast<float*>(workspace),
+                          reinterpret_cast<float*>(workspace + bytes.u)};
+    const uint64_t first = (splits.first + split) * from.split_tokens;
+    const uint64_t left = from.token_total - first;
+    const uint64_t end = first + (left < from.split_tokens ? left : from.split_tokens);
+    add_advance({state, first, end, 0, index, Walk::fresh});
+    arrays_.folds[entry.first_fold + split] = {state, {}, 1};
+    workspace += bytes.total();
+  }
+}
+
+void AttentionTask::fill_run() {
+  if (side_by_side_) {
+    uint8_t* workspace = address_of(args_.workspace.memory, args_.workspace.offset);
+    for (uint32_t i = 0; i < args_.entry_count; ++i) {
+      fill_splits_of(i, workspace);
+    }
+    return;
+  }
+  for (uint32_t i = 0; i < args_.entry_count; ++i) {
+    add_advance({{}, 0, args_.entries[i].token_total, 0, i, Walk::splits});
+  }
+}
+
+void AttentionTask::fill(Packet& packet, Uses& uses) {
+  next_span_ = arrays_.spans;
+  next_page_ = arrays_.pages;
+  next_row_ = arrays_.rows;
+  fill_problem(uses);
+  for (uint32_t i = 0; i < args_.entry_count; ++i) {
+    fill_entry(i, uses);
+  }
+  switch (call_) {
+    case AttentionCall::run:
+      fill_run();
+      break;
+    case AttentionCall::advance:
+      fill_advances(uses);
+      break;
+    case AttentionCall::fold:
+      fill_folds(uses);
+      break;
+    case AttentionCall::finish:
+      fill_accumulators(uses);
+      break;
+  }
+  packet.body = arrays_.body;
+  packet.bytes = 0;
+  packet.issue = issue_attention;
+}
+
+}  // namespace kvspan::cuda

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The body of an attention submit as it waits in its packet: the call's arguments, copied, with
+// addresses in place of memories. Read next: args.cpp (how it is made and put on a stream),
+// kernel.hpp (what the device reads of it).
+#pragma once
+
+#include "kvspan/attention.h"
+#include "kvspan/sdk/validate.hpp"
+
+#include "attention/kernel.hpp"
+#include "attention/rules.hpp"
+#include "host.hpp"
+#include "queue.hpp"
+
+#include <cstdint>
+
+namespace kvspan::cuda {
+
+using sdk::AttentionCall;
+
+struct AttentionBody {
+  AttentionCall call;
+  bool side_by_side;  // run: splits are items of their own, their states in the workspace
+  AttentionCallView view;
+};
+
+struct AttentionArrays {
+  AttentionBody* body = nullptr;
+  EntryView* entries = nullptr;
+  SpanView* spans = nullptr;
+  uint32_t* pages = nullptr;
+  uint64_t* rows = nullptr;  // four arrays of numbers a row, all entries
+  AdvanceWork* advances = nullptr;
+  FoldWork* folds = nullptr;
+  StateView* accumulators = nullptr;
+};
+
+struct AttentionCounts {
+  uint64_t entries = 0;
+  uint64_t spans = 0;
+  uint64_t pages = 0;
+  uint64_t rows = 0;
+  uint64_t advances = 0;  // those of run included, which no caller listed
+  uint64_t folds = 0;
+  uint64_t items = 0;  // that the caller listed
+};
+
+inline void cut_attention(Cutter& cutter, AttentionArrays& arrays, const AttentionCounts& counts) {
+  cutter.cut(arrays.body, 1);
+  cutter.cut(arrays.entries, counts.entries);
+  cutter.cut(arrays.spans, counts.spans);
+  cutter.cut(arrays.pages, counts.pages);
+  cutter.cut(arrays.rows, 4 * counts.rows);
+  cutter.cut(arrays.advances, counts.advances);
+  cutter.cut(arrays.folds, counts.folds);
+  cutter.cut(arrays.accumulators, counts.entries);
+}
+
+// Memories that a submit of these counts names at most.
+inline uint64_t attention_uses(const AttentionCounts& counts) {
+  return 2 * counts.spans + 4 * counts.entries + 2 * counts.items + 3;
+}
+
+// Items that run makes of an entry at most, whatever its heads.
+inline constexpr uint64_t kRunItemsMax = kDecodeSplitsMax + 1;
+
+// The items of a call: advance's, fold's, or finish's accumulators; the others are NULL.
+struct AttentionItems {
+  const kvspan_advance_item_t* advances = nullptr;
+  const kvspan_fold_item_t* folds = nullptr;
+  const kvspan_state_t* accumulators = nullptr;
+  uint32_t count = 0;
+};
+
+class AttentionTask final : public Task {
+ public:
+  // `args` and `items` have been checked for `call`.
+  AttentionTask(const kvspan_attention_args_t& args,
+                AttentionCall call,
+                const AttentionItems& items);
+
+  [[nodiscard]] const AttentionCounts& counts() const { return counts_; }
+
+  void lay_out(Cutter& cutter) override;
+  void fill(Packet& packet, Uses& uses) override;
+
+ private:
+  void fill_problem(Uses& uses);
+  void fill_entry(uint32_t index, Uses& uses);
+  PlaneView fill_plane(const kvspan_plane_t& plane, uint64_t tokens, Uses& uses);
+  void fill_advances(Uses& uses);
+  void fill_folds(Uses& uses);
+  void fill_accumulators(Uses& uses);
+  void fill_run();
+  void fill_splits_of(uint32_t index, uint8_t*& workspace);
+  void add_advance(const AdvanceWork& item);
+  StateView view(const kvspan_state_t& state, Uses& uses) const;
+  template <class T>
+  const T* fill_rows(const T* source, uint32_t count);
+
+  const kvspan_attention_args_t& args_;
+  const kvspan_attention_shape_t& shape_;
+  const AttentionCall call_;
+  const AttentionItems items_;
+  const bool latent_;
+  bool side_by_side_ = false;
+  AttentionCounts counts_;
+  AttentionArrays arrays_;
+  SpanView* next_span_ = nullptr;
+  uint32_t* next_page_ = nullptr;
+  uint64_t* next_row_ = nullptr;
+};
+
+}  // namespace kvspan::cuda

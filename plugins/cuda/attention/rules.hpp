@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What attention this plugin offers: a list of rules, and the query that is computed from it.
+// Read next: rules.cpp, kvspan/attention_shape.h.
+#pragma once
+
+#include "kvspan/attention_shape.h"
+
+#include <cstdint>
+
+namespace kvspan::cuda {
+
+struct RuleList {
+  const kvspan_attention_rule_t* data;
+  uint32_t count;
+};
+
+RuleList attention_rules();
+
+// The answer to a shape that sdk::check_shape accepts. False: an amount does not fit 64 bits.
+[[nodiscard]] bool answer(const kvspan_attention_shape_t& shape, kvspan_attention_caps_t& caps);
+
+// Bytes of one split's state as run() keeps it in its workspace: u, then {m, l}, each 64-byte
+// aligned.
+struct StateBytes {
+  uint64_t u;
+  uint64_t ml;
+
+  [[nodiscard]] uint64_t total() const { return u + ml; }
+};
+
+// Of `rows` rows; the amounts of a shape fit 64 bits, and so do those of fewer rows.
+StateBytes state_bytes(uint64_t rows, uint32_t q_heads, uint32_t head_size_v);
+
+// N by row class; a function of the shape's KV heads, so that bits never depend on free memory or
+// load. Decode: about as many splits as there are multiprocessors (132 on the card that this build
+// is for) for each to have one of some KV head; more than 32 gain nothing, fewer than 4 make one
+// sum too long. Prefill: rows are the parallelism; 8 only bounds how long one sum runs.
+inline constexpr uint32_t kMultiprocessors = 132;
+inline constexpr uint32_t kDecodeSplitsMin = 4;
+inline constexpr uint32_t kDecodeSplitsMax = 32;
+inline constexpr uint32_t kPrefillSplits = 8;
+
+constexpr uint32_t decode_splits(uint32_t kv_heads) {
+  const uint32_t fair = kMultiprocessors / kv_heads;
+  return fair < kDecodeSplitsMin   ? kDecodeSplitsMin
+         : fair > kDecodeSplitsMax ? kDecodeSplitsMax
+                                   : fair;
+}
+
+// Splits that run can have in its workspace: a window begins in the middle of one, so it touches
+// one more than N.
+constexpr uint64_t run_splits_max(uint32_t kv_heads) {
+  return uint64_t{decode_splits(kv_heads)} + 1;
+}
+
+}  // namespace kvspan::cuda

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Read first: pinned.hpp.
+#include "pinned.hpp"
+
+namespace kvspan::cuda {
+
+namespace {
+
+constexpr uint64_t kSlabBytesMin = 4096;
+constexpr uint64_t kChunkBytesMin = uint64_t{1} << 20;
+
+}  // namespace
+
+uint32_t PinnedPool::class_of(uint64_t bytes) noexcept {
+  const uint64_t least = bytes < kSlabBytesMin ? kSlabBytesMin : bytes;
+  return 64u - static_cast<uint32_t>(__builtin_clzll(least - 1));
+}
+
+// A slab's first bytes link it while it is free. The mutex is held.
+void PinnedPool::keep(uint8_t* data, uint64_t bytes) noexcept {
+  const uint32_t kind = class_of(bytes);
+  auto* const link = reinterpret_cast<Link*>(data);
+  link->next = free_[kind];
+  free_[kind] = link;
+}
+
+// A chunk's header takes a slab of its own size where slabs are small, so that all stay aligned.
+cudaError_t PinnedPool::add_chunk(uint64_t slab_bytes) noexcept {
+  const uint64_t wanted = slab_bytes + kSlabBytesMin;
+  const uint64_t bytes = wanted < kChunkBytesMin ? kChunkBytesMin : wanted;
+  void* made = nullptr;
+  if (const cudaError_t bad =
+          cudaHostAlloc(&made, bytes, cudaHostAllocPortable | cudaHostAllocMapped)) {
+    return bad;
+  }
+  auto* const chunk = static_cast<Chunk*>(made);
+  *chunk = {chunks_, bytes};
+  chunks_ = chunk;
+  bytes_ += bytes;
+  auto* const base = static_cast<uint8_t*>(made);
+  for (uint64_t at = kSlabBytesMin; at + slab_bytes <= bytes; at += slab_bytes) {
+    keep(base + at, slab_bytes);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t PinnedPool::grow(Slab& slab, uint64_t bytes) noexcept {
+  if (slab.bytes >= bytes) {
+    return cudaSuccess;
+  }
+  const uint32_t kind = class_of(bytes);
+  if (kind >= kClasses) {
+    return cudaErrorMemoryAllocation;
+  }
+  const std::lock_guard lock(mutex_);
+  if (free_[kind] == nullptr) {
+    if (const cudaError_t bad = add_chunk(uint64_t{1} << kind)) {
+      return bad;
+    }
+  }
+  Link* const taken = free_[kind];
+  free_[kind] = taken->next;
+  if (slab.data != nullptr) {
+    keep(slab.data, slab.bytes);
+  }
+  slab = {reinterpret_cast<uint8_t*>(taken), uint64_t{1} << kind};
+  return cudaSuccess;
+}
+
+void PinnedPool::give_back(Slab& slab) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (slab.data != nullptr) {
+    keep(slab.data, slab.bytes);
+  }
+  slab = {};
+}
+
+void PinnedPool::clear() noexcept {
+  const std::lock_guard lock(mutex_);
+  while (chunks_ != nullptr) {
+    Chunk* const chunk = chunks_;
+    chunks_ = chunk->next;
+    cudaFreeHost(chunk);
+  }
+  for (Link*& first : free_) {
+    first = nullptr;
+  }
+  bytes_ = 0;
+}
+
+uint64_t PinnedPool::bytes() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+}  // namespace kvspan::cuda

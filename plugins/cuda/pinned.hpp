@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slabs of page-locked memory that kernels read in place: where a submit keeps its descriptors.
+// They never travel through a stream, so that a small submit does not queue behind large copies.
+// A slab is never given back to the system before the device closes: freeing page-locked memory
+// waits for all work of the device, which no submit may do. Read next: queue.hpp (Packet).
+#pragma once
+
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <mutex>
+
+namespace kvspan::cuda {
+
+struct Slab {
+  uint8_t* data = nullptr;  // the same address on host and device
+  uint64_t bytes = 0;
+};
+
+// Sizes are powers of two; slabs of one size are kept in a list. Any thread; the device's context
+// is current.
+class PinnedPool {
+ public:
+  PinnedPool() = default;
+  PinnedPool(const PinnedPool&) = delete;
+  PinnedPool& operator=(const PinnedPool&) = delete;
+  PinnedPool(PinnedPool&&) = delete;
+  PinnedPool& operator=(PinnedPool&&) = delete;
+  ~PinnedPool() = default;
+
+  // Makes `slab` hold `bytes` at least; a smaller one that it held goes back. On failure it keeps
+  // what it held.
+  [[nodiscard]] cudaError_t grow(Slab& slab, uint64_t bytes) noexcept;
+
+  void give_back(Slab& slab) noexcept;
+
+  // Frees all chunks: every slab is dead then.
+  void clear() noexcept;
+
+  // Page-locked bytes held.
+  [[nodiscard]] uint64_t bytes() const noexcept;
+
+ private:
+  static constexpr uint32_t kClasses = 48;
+
+  struct Link {
+    Link* next;
+  };
+
+  struct Chunk {
+    Chunk* next;
+    uint64_t bytes;
+  };
+
+  static uint32_t class_of(uint64_t bytes) noexcept;
+  void keep(uint8_t* data, uint64_t bytes) noexcept;
+  cudaError_t add_chunk(uint64_t slab_bytes) noexcept;
+
+  mutable std::mutex mutex_;
+  Link* free_[kClasses] = {};  // slabs of 2^class bytes
+  Chunk* chunks_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace kvspan::cuda

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// A queue: a stream, a ring of packets, and a thread that settles them. A submitting slot describes
+// its work as a Task; submit() checks what every submit carries, copies everything into the next
+// packet's slab, puts the work on the stream and returns. Work of another queue is waited for on
+// the device, by that work's event: there is no host round trip. Since a host submits a wait only
+// after the submit that signals it returned, every event that is waited for has been recorded, and
+// what waits is always younger than what it waits for: no cycle, so no deadlock.
+// Read next: submit.cpp (accepting), reaper.cpp (settling).
+#pragma once
+
+#include "kvspan/copy.h"
+#include "kvspan/queue.h"
+#include "kvspan/sdk/validate_range.hpp"
+
+#include "device.hpp"
+#include "fence.hpp"
+#include "memory.hpp"
+#include "thread.hpp"
+
+#include <condition_variable>
+#include <cstdint>
+
+namespace kvspan::cuda {
+
+// Measurements that a queue keeps for feedback; more are dropped.
+inline constexpr uint32_t kMeasurementsMax = 256;
+// Points that a prepared packet always has room for; prepare() is not told of points.
+inline constexpr uint32_t kPreparedPoints = 64;
+
+// What a kernel needs to see a cancel word, both as the device sees them; nullptr = not
+// cancellable. A block that finds the word set marks the work as cancelled and does nothing.
+struct Cancel {
+  const uint32_t* word;
+  uint32_t* seen;
+};
+
+// What work needs to be put on a stream.
+struct Issue {
+  Device& device;
+  cudaStream_t stream;
+  Cancel cancel;
+};
+
+// Memories that a packet names, collected while a task is filled.
+class Uses {
+ public:
+  explicit Uses(Memory** memories) : memories_(memories) {}
+
+  void add(kvspan_memory_t* memory) {
+    // Neighbours mostly name the same memory: counting it once is enough.
+    if (memory != nullptr && (count_ == 0 || memories_[count_ - 1] != memory_of(memory))) {
+      memories_[count_++] = memory_of(memory);
+    }
+  }
+
+  [[nodiscard]] uint64_t count() const { return count_; }
+
+ private:
+  Memory** memories_;
+  uint64_t count_ = 0;
+};
+
+// One accepted submit. Arrays lie in the slab, which kernels read too.
+struct Packet {
+  Slab slab;
+  cudaEvent_t done = nullptr;   // behind the work; waiting for it sleeps
+  cudaEvent_t begin = nullptr;  // around measured work
+  cudaEvent_t end = nullptr;
+  cudaError_t (*issue)(const Issue& issue, const void* body) = nullptr;
+  const void* body = nullptr;
+  Point* waits = nullptr;  // [wait_count] at most one a fence
+  Point* signals = nullptr;
+  Memory** memories = nullptr;  // [memory_count] named by the work
+  uint64_t memory_count = 0;
+  uint64_t submit_id = 0;
+  uint64_t bytes = 0;  // moved, for the measurement
+  Memory* cancel_memory = nullptr;
+  uint64_t cancel_offset = 0;
+  uint32_t* cancel_seen = nullptr;  // 1: a kernel found the cancel word set
+  uint32_t wait_count = 0;
+  uint32_t signal_count = 0;
+  bool measure = false;
+  bool issued = false;  // its event was recorded; else `cause` says why not
+  Cause cause;          // of work that never ran
+};
+
+// What a submitting slot made of its checked arguments. lay_out() is called more than once.
+class Task {
+ public:
+  // Cuts the arrays of the body, always the same ones in the same order.
+  virtual void lay_out(Cutter& cutter) = 0;
+  // Fills the arrays, names all memories, and sets issue, body and bytes of the packet.
+  virtual void fill(Packet& packet, Uses& uses) = 0;
+
+  // How many memories fill() names at most.
+  uint64_t uses_max = 0;
+
+  virtual ~Task() = default;
+};
+
+class Queue {
+ public:
+  Queue(Device& owner, uint32_t depth) : device_(owner), depth_(depth) {}
+
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+  Queue(Queue&&) = delete;
+  Queue& operator=(Queue&&) = delete;
+  ~Queue();
+
+  // Makes stream, events and ring, with slabs of `slab_bytes` where that is not 0, and starts the
+  // thread.
+  kvspan_result_t start(uint64_t slab_bytes, kvspan_error_t* error, const char* where);
+
+  // Checks `submit` by KV-SUBMIT-1..8 and puts the task on the stream; SYNC(queue). On failure
+  // nothing changed. `submit` is the slot's argument number `argument`. The task's own arguments
+  // have been checked.
+  kvspan_result_t submit(Task& task,
+                         const kvspan_submit_t* submit,
+                         uint32_t argument,
+                         kvspan_error_t* error,
+                         const char* where);
+
+  // Moves up to `capacity` measurements out, oldest first; returns how many.
+  uint32_t take_measurements(kvspan_measurement_t* out, uint32_t capacity);
+
+  [[nodiscard]] Device& device() const { return device_; }
+
+  [[nodiscard]] uint32_t depth() const { return depth_; }
+
+  // Submits that have not settled. The device's mutex is held.
+  [[nodiscard]] uint32_t in_flight() const { return static_cast<uint32_t>(head_ - tail_); }
+
+  // Replaces all slabs that are smaller; on failure the old ones stay. Nothing is in flight; the
+  // device's context is current.
+  [[nodiscard]] kvspan_result_t reserve(uint64_t slab_bytes,
+                                        kvspan_error_t* error,
+                                        const char* where);
+
+  Queue* next = nullptr;  // of Device::queues
+
+ private:
+  static void thread_main(void* argument);
+  void serve();
+  cudaError_t make_events();
+  Cause outcome(const Packet& packet, cudaError_t native) const;
+  void await_points(const Packet& packet, std::unique_lock<std::mutex>& lock, Cause& cause);
+  void settle(Packet& packet, const Cause& cause);
+  void record(const Packet& packet);
+  kvspan_result_t check_depth(kvspan_error_t* error, const char* where);
+  kvspan_result_t place(Packet& packet,
+                        Task& task,
+                        const kvspan_submit_t& submit,
+                        kvspan_error_t* error,
+                        const char* where);
+  kvspan_result_t check_points(const kvspan_submit_t& submit,
+                               uint32_t argument,
+                               kvspan_error_t* error,
+                               const char* where) const;
+  kvspan_result_t check_waits(const kvspan_submit_t& submit,
+                              kvspan_error_t* error,
+                              const char* where) const;
+  const Packet* promise_of(const Fence& fence, uint64_t value) const;
+  void name(Packet& packet);
+  void order(Packet& packet);
+  void put_on_stream(Packet& packet);
+
+  Packet& packet_at(uint64_t index) const { return packets_[index % depth_]; }
+
+  Device& device_;
+  const uint32_t depth_;
+  Block ring_;
+  Packet* packets_ = nullptr;  // [depth_] in ring_
+  cudaStream_t stream_ = nullptr;
+  uint64_t head_ = 0;             // submits accepted; guarded by the device's mutex
+  uint64_t tail_ = 0;             // submits settled; guarded by the device's mutex
+  bool stop_ = false;             // guarded by the device's mutex
+  std::condition_variable work_;  // a packet was added, or stop
+  Block measurement_block_;
+  kvspan_measurement_t* measurements_ = nullptr;  // [kMeasurementsMax] ring
+  uint64_t measured_ = 0;                         // ever recorded; guarded by the device's mutex
+  uint64_t handed_out_ = 0;                       // ever taken; guarded by the device's mutex
+  Thread thread_;
+};
+
+inline Queue* queue_of(kvspan_queue_t* handle) {
+  return reinterpret_cast<Queue*>(handle);
+}
+
+inline kvspan_queue_t* handle_of(Queue* queue) {
+  return reinterpret_cast<kvspan_queue_t*>(queue);
+}
+
+// Bytes of a memory of this device, for the checks of the SDK.
+struct OwnBytes {
+  const Device* device;
+
+  uint64_t operator()(kvspan_memory_t* memory) const {
+    const Memory& named = *memory_of(memory);
+    return &named.device == device ? named.bytes : sdk::kForeignMemory;
+  }
+};
+
+// OK, or the refusal of a submit that carries `required` of `what` where prepare() was told of
+// less.
+kvspan_result_t check_prepared(Device& device,
+                               uint64_t Limits::*limit,
+                               uint64_t required,
+                               const char* what,
+                               kvspan_error_t* error,
+                               const char* where);
+
+}  // namespace kvspan::cuda

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread of a queue: sleeps until the oldest packet's work has ended and settles it. A packet
+// settles only after the points that it waited for, so that a host never sees an effect before its
+// cause, and lets its memories go in one critical section with giving its signals, so that a host
+// which saw the signal can release and destroy at once. Read first: queue.hpp.
+#include "layout.hpp"
+#include "queue.hpp"
+
+namespace kvspan::cuda {
+
+Queue::~Queue() {
+  {
+    const std::lock_guard lock(device_.mutex);
+    stop_ = true;
+    work_.notify_one();
+  }
+  thread_.join();
+  const Current current(device_.driver, device_.context);
+  for (uint32_t i = 0; packets_ != nullptr && i < depth_; ++i) {
+    Packet& packet = packets_[i];
+    for (cudaEvent_t event : {packet.done, packet.begin, packet.end}) {
+      if (event != nullptr) {
+        cudaEventDestroy(event);
+      }
+    }
+    device_.pinned.give_back(packet.slab);
+    packet.~Packet();
+  }
+  if (stream_ != nullptr) {
+    cudaStreamDestroy(stream_);
+  }
+}
+
+cudaError_t Queue::make_events() {
+  cudaError_t bad = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+  for (uint32_t i = 0; i < depth_ && bad == cudaSuccess; ++i) {
+    Packet& packet = packets_[i];
+    bad = cudaEventCreateWithFlags(&packet.done, cudaEventBlockingSync | cudaEventDisableTiming);
+    if (bad == cudaSuccess) {
+      bad = cudaEventCreateWithFlags(&packet.begin, cudaEventDefault);
+    }
+    if (bad == cudaSuccess) {
+      bad = cudaEventCreateWithFlags(&packet.end, cudaEventDefault);
+    }
+  }
+  return bad;
+}
+
+kvspan_result_t Queue::start(uint64_t slab_bytes, kvspan_error_t* error, const char* where) {
+  ring_ = Block::of(device_.host, sizeof(Packet) * depth_);
+  measurement_block_ = Block::of(device_.host, sizeof(kvspan_measurement_t) * kMeasurementsMax);
+  if (ring_.data() == nullptr || measurement_block_.data() == nullptr) {
+    return report_no_host_memory(sizeof(Packet) * depth_, error, where);
+  }
+  packets_ = reinterpret_cast<Packet*>(ring_.data());
+  for (uint32_t i = 0; i < depth_; ++i) {
+    new (packets_ + i) Packet;
+  }
+  measurements_ = reinterpret_cast<kvspan_measurement_t*>(measurement_block_.data());
+  {
+    const Current current(device_.driver, device_.context);
+    if (const cudaError_t bad = make_events()) {
+      return report_call(device_, bad, "making a stream and its events", error, where);
+    }
+    const kvspan_result_t bad =
+        slab_bytes == 0 ? kvspan_result_t{KVSPAN_OK} : reserve(slab_bytes, error, where);
+    if (bad != KVSPAN_OK) {
+      return bad;
+    }
+  }
+  if (!thread_.start(thread_main, this)) {
+    return report_no_host_memory(sizeof(Thread), error, where);
+  }
+  return KVSPAN_OK;
+}
+
+kvspan_result_t Queue::reserve(uint64_t slab_bytes, kvspan_error_t* error, const char* where) {
+  for (uint32_t i = 0; i < depth_; ++i) {
+    if (device_.pinned.grow(packets_[i].slab, slab_bytes) != cudaSuccess) {
+      return report_no_host_memory(slab_bytes * depth_, error, where);
+    }
+  }
+  return KVSPAN_OK;
+}
+
+void Queue::thread_main(void* argument) {
+  static_cast<Queue*>(argument)->serve();
+}
+
+void Queue::serve() {
+  const Current current(device_.driver, device_.context);
+  std::unique_lock lock(device_.mutex);
+  for (;;) {
+    work_.wait(lock, [&] { return stop_ || head_ != tail_; });
+    if (head_ == tail_) {
+      return;
+    }
+    Packet& packet = packet_at(tail_);
+    lock.unlock();
+    const cudaError_t native = packet.issued ? cudaEventSynchronize(packet.done) : cudaSuccess;
+    lock.lock();
+    Cause cause = outcome(packet, native);
+    await_points(packet, lock, cause);
+    settle(packet, cause);
+  }
+}
+
+// What became of the work itself; its event is behind it.
+Cause Queue::outcome(const Packet& packet, cudaError_t native) const {
+  if (native != cudaSuccess) {
+    cudaGetLastError();
+    return {is_sticky(native) ? KVSPAN_E_DEVICE_LOST : KVSPAN_E_INTERNAL,
+            packet.submit_id,
+            is_sticky(native) ? kLostText : "this work failed on the device",
+            static_cast<int32_t>(native)};
+  }
+  if (packet.cause.code != KVSPAN_OK) {
+    return packet.cause;
+  }
+  if (__atomic_load_n(packet.cancel_seen, __ATOMIC_ACQUIRE) != 0) {
+    return {KVSPAN_E_CANCELLED, packet.submit_id, kCancelledText, 0};
+  }
+  return {};
+}
+
+// Until all points that the packet waited for have settled: their work is done, but the thread of
+// their queue may be behind us. The oldest unsettled packet of the device waits for nobody.
+void Queue::await_points(const Packet& packet, std::unique_lock<std::mutex>& lock, Cause& cause) {
+  for (uint32_t i = 0; i < packet.wait_count; ++i) {
+    const Point& point = packet.waits[i];
+    device_.settled.wait(lock, [&] {
+      return point.fence->reached(point.value) || point.fence->failed() || device_.lost;
+    });
+    if (!point.fence->reached(point.value) && cause.code == KVSPAN_OK) {
+      cause = {KVSPAN_E_WAIT_FAILED, packet.submit_id, kWaitFailedText, 0};
+    }
+  }
+}
+
+// Gives the signals, or fails them. The device's mutex is held.
+void Queue::settle(Packet& packet, const Cause& cause) {
+  if (cause.code == KVSPAN_E_DEVICE_LOST) {
+    lose_device(device_, static_cast<cudaError_t>(cause.native), packet.submit_id);
+  }
+  if (packet.measure && packet.issued && cause.code == KVSPAN_OK) {
+    record(packet);
+  }
+  for (uint64_t i = 0; i < packet.memory_count; ++i) {
+    packet.memories[i]->uses.fetch_sub(1, std::memory_order_release);
+  }
+  for (uint32_t i = 0; i < packet.wait_count; ++i) {
+    --packet.waits[i].fence->uses;
+  }
+  for (uint32_t i = 0; i < packet.signal_count; ++i) {
+    Fence& fence = *packet.signals[i].fence;
+    --fence.uses;
+    --fence.promise_count;
+    if (cause.code == KVSPAN_OK) {
+      fence.reach(packet.signals[i].value);
+    } else {
+      fence.fail(cause);
+    }
+  }
+  ++tail_;
+  device_.settled.notify_all();
+}
+
+// The device's mutex is held; both events are in the past.
+void Queue::record(const Packet& packet) {
+  float milliseconds = 0.0f;
+  if (cudaEventElapsedTime(&milliseconds, packet.begin, packet.end) != cudaSuccess) {
+    cudaGetLastError();
+    return;
+  }
+  if (measured_ - handed_out_ < kMeasurementsMax) {
+    const auto duration_ns = static_cast<uint64_t>(static_cast<double>(milliseconds) * 1e6);
+    measurements_[measured_ % kMeasurementsMax] = {packet.submit_id, duration_ns, packet.bytes};
+    ++measured_;
+  }
+}
+
+uint32_t Queue::take_measurements(kvspan_measurement_t* out, uint32_t capacity) {
+  const std::lock_guard lock(device_.mutex);
+  uint32_t count = 0;
+  while (count < capacity && handed_out_ != measured_) {
+    out[count++] = measurements_[handed_out_++ % kMeasurementsMax];
+  }
+  return count;
+}
+
+}  // namespace kvspan::cuda
