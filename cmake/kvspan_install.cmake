@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` and cpack put where: headers, CMake package, the tool, the plugins. Core is
-# not installed. Consumers: find_package(kvspan 0.1 REQUIRED), then kvspan::abi, kvspan::sdk,
-# kvspan_add_plugin(), kvspan_PLUGIN_DIR.
+# What `cmake --install` and cpack put where: headers, CMake package, the tool, the plugins, the
+# author kit (template, lessons; kvspan-conformance is installed by its own folder). Core is not
+# installed. Consumers: find_package(kvspan 0.1 REQUIRED); kvspan-config.cmake.in lists what it gives.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(KVSPAN_CMAKE_DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/kvspan")
 set(KVSPAN_PLUGIN_DESTINATION "${CMAKE_INSTALL_LIBDIR}/kvspan")
+set(KVSPAN_TEMPLATE_DESTINATION "${CMAKE_INSTALL_DATADIR}/kvspan/template")
 
 install(TARGETS kvspan_abi kvspan_sdk EXPORT kvspan-targets
   FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
@@ -19,7 +20,7 @@ endforeach()
 configure_package_config_file(
   "${CMAKE_CURRENT_LIST_DIR}/kvspan-config.cmake.in" "${CMAKE_BINARY_DIR}/kvspan-config.cmake"
   INSTALL_DESTINATION "${KVSPAN_CMAKE_DESTINATION}"
-  PATH_VARS KVSPAN_PLUGIN_DESTINATION)
+  PATH_VARS KVSPAN_PLUGIN_DESTINATION KVSPAN_TEMPLATE_DESTINATION CMAKE_INSTALL_BINDIR)
 # Until 1.0 a minor version may break; the header hash pairs host and plugin in any case.
 write_basic_package_version_file(
   "${CMAKE_BINARY_DIR}/kvspan-config-version.cmake" COMPATIBILITY SameMinorVersion)
@@ -27,8 +28,13 @@ install(FILES
   "${CMAKE_BINARY_DIR}/kvspan-config.cmake"
   "${CMAKE_BINARY_DIR}/kvspan-config-version.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/kvspan_add_plugin.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/kvspan_add_conformance_test.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/kvspan_plugin.map"
   DESTINATION "${KVSPAN_CMAKE_DESTINATION}")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/templates/plugin/"
+  DESTINATION "${KVSPAN_TEMPLATE_DESTINATION}")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/backend-authors" "${PROJECT_SOURCE_DIR}/docs/abi"
+  DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(FILES
   "${PROJECT_SOURCE_DIR}/LICENSE"
   "${PROJECT_SOURCE_DIR}/README.md"
