@@ -13,20 +13,37 @@ namespace {
 
 constexpr uint64_t kArenaBytes = uint64_t{24} << 20;
 
-Geometry random_geometry(const Limits& limits, Dice& dice) {
+/// Types and whether V lies in K, as the dice and one of the tuples say.
+Geometry random_types(const Limits& limits, const Tuple& tuple, Dice& dice) {
+  const uint32_t size = tuple.head_size.value_or(256);
+  const auto fits = [size](kvspan_type_t type) {
+    return size % kvspan_ref_block(type).elements == 0;
+  };
   Geometry geometry;
-  geometry.k_type = kTypes[dice.below(8)];
-  geometry.v_type = kTypes[dice.below(8)];
-  geometry.v_in_k = (limits.options & KVSPAN_OPTION_V_IN_K) != 0 && dice.hit(6);
+  do {
+    const kvspan_type_t k = kTypes[dice.below(8)];
+    const kvspan_type_t v = kTypes[dice.below(8)];
+    geometry.k_type = tuple.k_type.value_or(k);
+    geometry.v_type = tuple.v_type.value_or(v);
+  } while (!fits(geometry.k_type) || !fits(geometry.v_type));
+  geometry.v_in_k = (limits.options & KVSPAN_OPTION_V_IN_K) != 0 && dice.hit(6) &&
+                    tuple.fits(geometry.k_type, geometry.k_type);
   if (geometry.v_in_k) {
     geometry.v_type = geometry.k_type;
   }
+  return geometry;
+}
+
+Geometry random_geometry(const Limits& limits, const std::vector<Tuple>& tuples, Dice& dice) {
+  const Tuple tuple = tuples.empty() ? Tuple() : tuples[dice.below(tuples.size())];
+  Geometry geometry = random_types(limits, tuple, dice);
   // A rule has one multiple for both sides: with a quantised side both sizes are whole blocks.
   const uint32_t block = std::max(kvspan_ref_block(geometry.k_type).elements,
                                   kvspan_ref_block(geometry.v_type).elements);
   const auto size = [&] {
     for (;;) {
-      const auto made = dice.pick<uint32_t>({64, 64, 80, 96, 128, 128, 192, 256});
+      const auto thrown = dice.pick<uint32_t>({64, 64, 80, 96, 128, 128, 192, 256});
+      const uint32_t made = tuple.head_size.value_or(thrown);
       if (made % block == 0) {
         return made;
       }
@@ -140,7 +157,7 @@ void AttentionTest::prepare(Scene& scene) {
 RandomScene AttentionTest::random_scene(const Limits& limits, Dice& dice) {
   RandomScene made;
   Scene& scene = made.scene;
-  scene.geometry = random_geometry(limits, dice);
+  scene.geometry = random_geometry(limits, settings().tuples, dice);
   scene.shape = shape_of(scene.geometry);
   scene.shape.row_class = limits.row_class;
   scene.shape.rows_max = limits.rows_max;

@@ -23,7 +23,7 @@ inline constexpr kvspan_type_t kTypes[] = {KVSPAN_TYPE_F32,
                                            KVSPAN_TYPE_Q4_1,
                                            KVSPAN_TYPE_Q4_0};
 
-/// What a random scene may be.
+/// What a random scene may be. Its types and head sizes are those of the settings' tuples.
 struct Limits {
   uint64_t tokens_max = 400;
   uint32_t rows_max = 8;

@@ -2,6 +2,8 @@
 // Attention is right: within the error class against double precision, for every pair of types and
 // random shapes, options, layouts and sequences, and exact where the answer is known exactly.
 // Not here: that bits do not move (attention_invariance_test.cpp), poison (poison_test.cpp).
+#include "kvspan/sdk/reference/quant.h"
+
 #include "attention_case.hpp"
 #include "oracle.hpp"
 #include "worker/case.hpp"
@@ -40,17 +42,68 @@ class AttentionNumerics : public AttentionTest {
   }
 };
 
-KVSPAN_CASE(AttentionNumerics, EveryPairOfTypesIsWithinTheErrorClass, "KV-ATTN-3 KV-QUERY-2") {
+/// Whether whole blocks of the type make a head of the tuple.
+bool divides(kvspan_type_t type, const Tuple& tuple) {
+  const uint32_t block = kvspan_ref_block(type).elements;
+  return tuple.head_size.value_or(block) % block == 0;
+}
+
+/// Whether the scene has the option and some row would see others without it. A mask must not say
+/// the same backwards either: its bits have an order.
+bool matters(const Scene& scene, uint32_t bit) {
+  if ((scene.shape.options & bit) == 0) {
+    return false;
+  }
+  const auto any_row = [&](auto&& differs) {
+    for (const Sequence& sequence : scene.sequences) {
+      for (uint32_t row = 0; row < sequence.rows.count; ++row) {
+        if (differs(sequence.rows, row)) {
+          return true;
+        }
+      }
+    }
+    return false;
+  };
+  if (bit == KVSPAN_OPTION_WINDOW) {
+    return any_row([](const Rows& rows, uint32_t row) {
+      return rows.window_begin[row] > 0 && rows.window_begin[row] < rows.visible_end[row];
+    });
+  }
+  if (bit == KVSPAN_OPTION_SUFFIX_MASK) {
+    return any_row([](const Rows& rows, uint32_t row) {
+      bool differs = false;
+      for (uint32_t i = 0; i < rows.suffix_count; ++i) {
+        const uint64_t token = rows.token_total - rows.suffix_count + i;
+        const uint64_t other = rows.suffix_mask[row] >> (rows.suffix_count - 1 - i);
+        differs = differs ||
+                  (token < rows.visible_end[row] && rows.sees(row, token) != ((other & 1u) != 0));
+      }
+      return differs;
+    });
+  }
+  return true;
+}
+
+KVSPAN_CASE(AttentionNumerics,
+            EveryPairOfTypesIsWithinTheErrorClass,
+            "KV-ATTN-3 KV-QUERY-2",
+            takes_tuple) {
   // A tenth of the effort keeps the pairs of equal types: nine is odd, so all 64 come in turn.
-  for (uint32_t i = 0; i < cases(settings(), 64, 8) && i < 64; ++i) {
+  const uint32_t count = settings().tuples.empty() ? cases(settings(), 64, 8) : 64;
+  for (uint32_t i = 0; i < count && i < 64; ++i) {
     const kvspan_type_t k_type = kTypes[i * 9 % 64 / 8];
     const kvspan_type_t v_type = kTypes[i * 9 % 8];
+    const Tuple* const tuple = tuple_of(settings().tuples, k_type, v_type);
+    if (tuple == nullptr || !divides(k_type, *tuple) || !divides(v_type, *tuple)) {
+      continue;
+    }
     SCOPED_TRACE(testing::Message() << "K type " << k_type << ", V type " << v_type);
     Dice dice(settings(), k_type * 100 + v_type);
     Geometry geometry;
     geometry.k_type = k_type;
     geometry.v_type = v_type;
-    geometry.head_size_v = 96;
+    geometry.head_size_k = tuple->head_size.value_or(64);
+    geometry.head_size_v = tuple->head_size.value_or(96);
     geometry.kv_heads = 2;
     geometry.q_heads = 4;
     const History history = History::random(geometry, 150, dice);
@@ -59,7 +112,10 @@ KVSPAN_CASE(AttentionNumerics, EveryPairOfTypesIsWithinTheErrorClass, "KV-ATTN-3
   }
 }
 
-KVSPAN_CASE(AttentionNumerics, RandomDecodeShapesAreWithinTheErrorClass, "KV-ATTN-3 KV-ATTN-9") {
+KVSPAN_CASE(AttentionNumerics,
+            RandomDecodeShapesAreWithinTheErrorClass,
+            "KV-ATTN-3 KV-ATTN-9",
+            takes_tuple) {
   for (uint64_t seed = 1; seed <= cases(settings(), 70, 4); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Dice dice(settings(), seed);
@@ -75,7 +131,10 @@ KVSPAN_CASE(AttentionNumerics, RandomDecodeShapesAreWithinTheErrorClass, "KV-ATT
   }
 }
 
-KVSPAN_CASE(AttentionNumerics, RandomPrefillShapesAreWithinTheErrorClass, "KV-ATTN-3") {
+KVSPAN_CASE(AttentionNumerics,
+            RandomPrefillShapesAreWithinTheErrorClass,
+            "KV-ATTN-3",
+            takes_tuple) {
   for (uint64_t seed = 1; seed <= cases(settings(), 16, 2); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Dice dice(settings(), 1000 + seed);
@@ -93,19 +152,53 @@ KVSPAN_CASE(AttentionNumerics, RandomPrefillShapesAreWithinTheErrorClass, "KV-AT
   }
 }
 
-KVSPAN_CASE(AttentionNumerics, EachOptionAloneIsWithinTheErrorClass, "KV-ATTN-3") {
+KVSPAN_CASE(AttentionNumerics, EachOptionAloneIsWithinTheErrorClass, "KV-ATTN-3", takes_tuple) {
+  const std::vector<Tuple>& tuples = settings().tuples;
+  const bool one_type =
+      tuples.empty() || std::any_of(tuples.begin(), tuples.end(), [](const Tuple& tuple) {
+        return !tuple.k_type || !tuple.v_type || tuple.k_type == tuple.v_type;
+      });
   for (uint32_t bit = 1; bit <= KVSPAN_OPTION_LSE; bit <<= 1) {
+    if (bit == KVSPAN_OPTION_V_IN_K && !one_type) {
+      continue;  // there V has K's type
+    }
     for (uint64_t seed = 1; seed <= cases(settings(), 5, 1); ++seed) {
       SCOPED_TRACE(testing::Message() << "option 0x" << std::hex << bit << " seed " << seed);
       Dice dice(settings(), seed);
       Limits limits;
       limits.options = bit;
       RandomScene made = random_scene(limits, dice);
-      while ((made.scene.shape.options & bit) == 0) {  // until the dice asks for it
+      while (!matters(made.scene, bit)) {  // until the dice asks for it
         made = random_scene(limits, dice);
       }
       expect_close(made.scene, take(made.scene, {.parts = dice.hit(2)}, seed));
     }
+  }
+}
+
+// A shift of all scores of a row cancels in its output: the log-sum shows where ALiBi counts from.
+KVSPAN_CASE(AttentionNumerics, AlibiCountsFromThePositionsOfTheRows, "KV-ATTN-3") {
+  for (uint64_t seed = 1; seed <= cases(settings(), 6, 2); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Dice dice(settings(), 3000 + seed);
+    Scene scene;
+    scene.geometry.kv_heads = 2;
+    scene.geometry.q_heads = 4;
+    scene.shape = shape_of(scene.geometry);
+    scene.shape.options = KVSPAN_OPTION_ALIBI | KVSPAN_OPTION_LSE;
+    prepare(scene);
+    scene.slopes = {0.5F, 0.25F, 0.125F, 0.0625F};
+    const History history = History::random(scene.geometry, 60 + 50 * seed, dice);
+    Sequence sequence;
+    sequence.history = &history;
+    sequence.rows = rows_over(scene, history.tokens, 5, dice);
+    for (uint32_t row = 0; row < 5; ++row) {
+      sequence.rows.positions.push_back(static_cast<int64_t>(history.tokens) + 7 - 3 * row);
+    }
+    scene.sequences = {sequence};
+    expect_close(scene, take(scene, {.parts = seed % 2 == 0}, seed));
+    scene.sequences[0].rows.positions.clear();  // then it is the row's own end
+    expect_close(scene, take(scene, {.parts = seed % 2 == 0}, seed));
   }
 }
 
@@ -178,7 +271,7 @@ KVSPAN_CASE(AttentionNumerics, OnesGiveOne, "KV-ATTN-3") {
   }
 }
 
-KVSPAN_CASE(AttentionNumerics, TheDefaultErrorClassIsMetToo, "KV-ATTN-3 KV-QUERY-2") {
+KVSPAN_CASE(AttentionNumerics, TheDefaultErrorClassIsMetToo, "KV-ATTN-3 KV-QUERY-2", takes_tuple) {
   for (uint64_t seed = 1; seed <= cases(settings(), 12, 2); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Dice dice(settings(), 2000 + seed);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -232,6 +233,98 @@ KVSPAN_CASE(CancelTest, AWordSetBeforeTheWorkStartsIsSeen, "KV-SUBMIT-7", needs:
     ASSERT_EQ(result, rig().info().cancel == KVSPAN_CANCEL_NONE ? KVSPAN_OK : KVSPAN_E_CANCELLED);
     expect_right(result == KVSPAN_OK);
   }
+}
+
+/// Whatever says that it is done is whole, though the word was set before the submit.
+KVSPAN_CASE(CancelTest, WhatSaysItIsDoneIsWhole, "KV-SUBMIT-7") {
+  constexpr uint32_t kRows = 16;
+  constexpr uint64_t kRowBytes = 256;
+  constexpr uint64_t kUsed = kRows * kRowBytes;
+  std::atomic_ref<uint32_t>(*word()).store(1, std::memory_order_release);
+  Buffer* rows = rig().allocate(KVSPAN_MEMORY_HOST, kUsed);
+  Buffer* plane = rig().allocate(KVSPAN_MEMORY_HOST, kUsed);
+  kvspan_codec_item_t item = {};
+  item.rows = {rows->memory, 0, kRowBytes, kRowBytes, KVSPAN_TYPE_F32, 0};
+  item.plane.memory = plane->memory;
+  item.plane.row_stride = item.plane.head_stride = kRowBytes;
+  item.type = KVSPAN_TYPE_F32;  // stored as they are
+  item.row_count = kRows;
+  item.head_count = 1;
+  item.head_size = 64;
+  for (uint32_t round = 1; round <= 8 && !HasFailure(); ++round) {
+    SCOPED_TRACE(testing::Message() << "round " << round);
+    fill_with_the_word(static_cast<uint8_t>(round));
+    rig().upload(*target_);
+    expect_right(settle_copies(round, submit_copies(round, 1)));
+    for (const bool decode : {false, true}) {
+      Buffer& source = decode ? *plane : *rows;
+      const Buffer& target = decode ? *rows : *plane;
+      const std::vector<float> values(kUsed / 4,
+                                      static_cast<float>(round) + (decode ? 0.5F : 0.0F));
+      std::memcpy(source.mapped, values.data(), kUsed);
+      const kvspan_point_t done = {rig().fence(), 1};
+      Submit submit;
+      submit.signal(done);
+      submit.fields.cancel_memory = word_->memory;
+      submit.fields.cancel_offset = kWordOffset;
+      kvspan_queue_t* queue = rig().lane(KVSPAN_ROLE_COMPUTE).queue;
+      ASSERT_EQ(decode ? rig().calls().decode(queue, &item, 1, submit.raw(), nullptr)
+                       : rig().calls().encode(queue, &item, 1, submit.raw(), nullptr),
+                KVSPAN_OK);
+      const kvspan_result_t result = rig().wait(done);
+      ASSERT_TRUE(result == KVSPAN_OK || result == KVSPAN_E_CANCELLED) << result;
+      ASSERT_TRUE(result != KVSPAN_OK || std::memcmp(target.mapped, values.data(), kUsed) == 0)
+          << (decode ? "decode" : "encode") << " was reached and is not there";
+      rig().destroy(done.fence);
+    }
+  }
+}
+
+/// Work of many items whose word is set already settles as cancelled, or at least at once.
+KVSPAN_CASE(CancelTest,
+            ManyItemsEndSoonAfterTheWordIsSet,
+            "KV-SUBMIT-7",
+            needs::cancel_items,
+            cost_ms(300)) {
+  constexpr uint64_t kItemBytes = uint64_t{64} << 10;
+  kvspan_copy_limits_t limits = {};
+  limits.struct_size = sizeof limits;
+  ASSERT_EQ(rig().tables().copy->limits(rig().device(), &limits, nullptr), KVSPAN_OK);
+  const uint32_t items = std::min(512u, limits.segments_max);
+  Buffer* from = rig().allocate(KVSPAN_MEMORY_HOST, items * kItemBytes);
+  Buffer* to = rig().allocate(KVSPAN_MEMORY_DEVICE, items * kItemBytes);
+  ASSERT_NE(to, nullptr);
+  std::vector<kvspan_segment_t> all;
+  for (uint64_t at = 0; at < items * kItemBytes; at += kItemBytes) {
+    all.push_back({from->memory, to->memory, at, at, kItemBytes, 1, 0, 0});
+  }
+  uint32_t cancelled = 0;
+  const auto fastest = [&](uint32_t set) {
+    std::atomic_ref<uint32_t>(*word()).store(set, std::memory_order_release);
+    auto least = std::chrono::steady_clock::duration::max();
+    for (int round = 0; round < 4; ++round) {
+      const kvspan_point_t done = {rig().fence(), 1};
+      Submit submit;
+      submit.signal(done);
+      submit.fields.cancel_memory = word_->memory;
+      submit.fields.cancel_offset = kWordOffset;
+      const auto begin = std::chrono::steady_clock::now();
+      EXPECT_EQ(rig().calls().copy(
+                    rig().lane(KVSPAN_ROLE_UPLOAD).queue, all.data(), items, submit.raw(), nullptr),
+                KVSPAN_OK);
+      const kvspan_result_t result = rig().wait(done);
+      least = std::min(least, std::chrono::steady_clock::now() - begin);
+      EXPECT_TRUE(result == KVSPAN_OK || (set != 0 && result == KVSPAN_E_CANCELLED)) << result;
+      cancelled += result == KVSPAN_E_CANCELLED ? 1u : 0u;
+      rig().destroy(done.fence);
+    }
+    return least;
+  };
+  const auto whole = fastest(0);
+  const auto stopped = fastest(1);
+  EXPECT_TRUE(cancelled != 0 || stopped < whole / 4)
+      << "none of four was cancelled, and the fastest took " << stopped.count() << " ns of "
+      << whole.count() << ", though the device says that it sees the word between items";
 }
 
 }  // namespace

@@ -154,7 +154,24 @@ KVSPAN_CASE(CapabilityTest, EveryPlainPairIsInTheRules, "KV-RULES-1") {
   }
 }
 
-KVSPAN_CASE(CapabilityTest, WhatIsNativeConvertsNothing, "KV-QUERY-2", needs::debug) {
+KVSPAN_CASE(CapabilityTest, TheErrorClassIsNeverLooserThanAsked, "KV-ATTN-3 KV-QUERY-2") {
+  for (const kvspan_type_t type : kTypes) {
+    for (const uint32_t asked : {KVSPAN_ERROR_E0, KVSPAN_ERROR_E1, KVSPAN_ERROR_E2}) {
+      for (const uint32_t rows : {KVSPAN_ROWS_DECODE, KVSPAN_ROWS_PREFILL}) {
+        kvspan_attention_shape_t shape = shape_of({});
+        shape.k_type = shape.v_type = type;
+        shape.error_class = asked;
+        shape.row_class = rows;
+        const kvspan_attention_caps_t caps = ask(rig(), shape);
+        EXPECT_TRUE(caps.level == KVSPAN_LEVEL_UNSUPPORTED || caps.error_class <= asked)
+            << "type " << type << ": asked for class " << asked << ", would meet "
+            << caps.error_class;
+      }
+    }
+  }
+}
+
+KVSPAN_CASE(CapabilityTest, WhatIsNativeConvertsNothing, "KV-QUERY-2", takes_tuple, needs::debug) {
   const auto conversions = [&] {
     kvspan_debug_counters_t counters = {};
     counters.struct_size = sizeof counters;

@@ -155,7 +155,7 @@ KVSPAN_CASE(CopyTest, NoSegmentsAndNoBytesAreAcceptedAndSignal, "KV-COPY-2") {
   expect_images();
 }
 
-KVSPAN_CASE(CopyTest, WrongSegmentsAreRefusedByFieldAndMoveNothing, "KV-COPY-7") {
+KVSPAN_CASE(CopyTest, WrongSegmentsAreRefusedByFieldAndMoveNothing, "KV-COPY-7 KV-ERROR-2") {
   const uint64_t end = buffers_[0]->bytes();
   const kvspan_segment_t good = {
       buffers_[0]->memory, buffers_[1]->memory, 0, 0, 1024, 4, 2048, 2048};
@@ -273,33 +273,43 @@ KVSPAN_CASE(CopyTest, WrongFillsAreRefusedAndWriteNothing, "KV-COPY-7") {
   expect_images();
 }
 
-// Pages of 425,984 bytes around the offsets where 31 and 32 bits end.
+// Pages of 425,984 bytes around the offsets where 31 and 32 bits end, and two that are one in 32
+// bits. All are written, each with its own bytes, before the first is read.
 KVSPAN_CASE(CopyTest, OffsetsBeyondFourGibibytesReachTheirPages, "KV-COPY-1", needs::far_memory) {
   constexpr uint64_t kPageBytes = 425984;
   constexpr uint64_t kPages = 10100;
+  constexpr uint64_t kFar = uint64_t{1} << 32;
   kvspan_memory_t* memory = nullptr;
   kvspan_error_t error = fresh_error();
   const kvspan_result_t made = rig().tables().memory->alloc(
       rig().device(), KVSPAN_MEMORY_DEVICE, kPages * kPageBytes, &memory, &error);
   ASSERT_EQ(made, KVSPAN_OK) << told(made, error);
   Buffer* host = rig().allocate(KVSPAN_MEMORY_HOST, uint64_t{1} << 16);
-  const uint64_t page_numbers[] = {0, 5041, 5042, 10082, 10083, kPages - 1};
+  const uint64_t offsets[] = {0,
+                              5041 * kPageBytes,
+                              5042 * kPageBytes,
+                              10082 * kPageBytes,
+                              10083 * kPageBytes,
+                              (kPages - 1) * kPageBytes,
+                              kFar,
+                              8192,
+                              kFar + 8192};
   Buffer* back = rig().allocate(KVSPAN_MEMORY_HOST, uint64_t{1} << 16);
   rig().upload(*host);
   rig().upload(*back);
   uint64_t at = 0;
-  for (const uint64_t page : page_numbers) {
-    const kvspan_segment_t down = {host->memory, memory, at, page * kPageBytes, 4096, 1, 0, 0};
-    ASSERT_EQ(copy(KVSPAN_ROLE_UPLOAD, {down}, nullptr), KVSPAN_OK) << "page " << page;
+  for (const uint64_t offset : offsets) {
+    const kvspan_segment_t down = {host->memory, memory, at, offset, 4096, 1, 0, 0};
+    ASSERT_EQ(copy(KVSPAN_ROLE_UPLOAD, {down}, nullptr), KVSPAN_OK) << "offset " << offset;
     at += 4096;
   }
   at = 0;
-  for (const uint64_t page : page_numbers) {
-    const kvspan_segment_t up = {memory, back->memory, page * kPageBytes, at, 4096, 1, 0, 0};
+  for (const uint64_t offset : offsets) {
+    const kvspan_segment_t up = {memory, back->memory, offset, at, 4096, 1, 0, 0};
     std::copy_n(host->image.begin() + static_cast<std::ptrdiff_t>(at),
                 4096,
                 back->image.begin() + static_cast<std::ptrdiff_t>(at));
-    ASSERT_EQ(copy(KVSPAN_ROLE_DOWNLOAD, {up}, nullptr), KVSPAN_OK) << "page " << page;
+    ASSERT_EQ(copy(KVSPAN_ROLE_DOWNLOAD, {up}, nullptr), KVSPAN_OK) << "offset " << offset;
     at += 4096;
   }
   EXPECT_TRUE(rig().unchanged(*back));
@@ -327,6 +337,45 @@ KVSPAN_CASE(CopyTest, MeasuredCopiesAreReportedOnce, "KV-COPY-6") {
   EXPECT_EQ(found[0].bytes, 4096u);
   ASSERT_EQ(rig().tables().copy->feedback(lane.queue, found, 8, &count, nullptr), KVSPAN_OK);
   EXPECT_EQ(count, 0u);
+}
+
+// How long a copy took depends on how much it copied, and no path between host and device memory
+// moves two terabytes a second.
+KVSPAN_CASE(CopyTest, MeasuredTimesAreThoseOfTheCopies, "KV-COPY-6", cost_ms(100)) {
+  constexpr uint64_t kLarge = uint64_t{16} << 20;
+  constexpr uint64_t kBytesANanosecondMax = 2000;
+  if (limits_.bytes_max < kLarge || rig().info().allocation_bytes_max < kLarge) {
+    return inconclusive("the device copies less than 16 MiB a submit");
+  }
+  Lane& lane = rig().lane(KVSPAN_ROLE_UPLOAD);
+  const Tables& t = rig().tables();
+  kvspan_memory_t* source = nullptr;
+  kvspan_memory_t* target = nullptr;
+  ASSERT_EQ(t.memory->alloc(rig().device(), KVSPAN_MEMORY_HOST, kLarge, &source, nullptr),
+            KVSPAN_OK);
+  ASSERT_EQ(t.memory->alloc(rig().device(), KVSPAN_MEMORY_DEVICE, kLarge, &target, nullptr),
+            KVSPAN_OK);
+  uint64_t small_ns = UINT64_MAX;  // the fastest of each
+  uint64_t large_ns = UINT64_MAX;
+  for (uint64_t round = 0; round < 2 * uint64_t{cases(settings(), 5, 3)}; ++round) {
+    const bool small = round % 2 == 0;
+    const kvspan_segment_t segment = {source, target, 0, 0, small ? 4096 : kLarge, 1, 0, 0};
+    Submit submit;
+    submit.signal(lane.next());
+    submit.fields.flags = KVSPAN_SUBMIT_MEASURE;
+    ASSERT_EQ(rig().calls().copy(lane.queue, &segment, 1, submit.raw(), nullptr), KVSPAN_OK);
+    ASSERT_EQ(rig().wait(lane.last()), KVSPAN_OK);
+    kvspan_measurement_t found = {};
+    uint32_t count = 0;
+    ASSERT_EQ(t.copy->feedback(lane.queue, &found, 1, &count, nullptr), KVSPAN_OK);
+    ASSERT_EQ(count, 1u) << "the buffer of measurements was empty";
+    uint64_t& fastest = small ? small_ns : large_ns;
+    fastest = std::min(fastest, found.duration_ns);
+  }
+  EXPECT_GT(large_ns, small_ns) << "16 MiB took no longer than 4 KiB";
+  EXPECT_GE(large_ns, kLarge / kBytesANanosecondMax) << "nanoseconds for 16 MiB: is this the unit?";
+  EXPECT_EQ(rig().calls().release(target, nullptr), KVSPAN_OK);
+  EXPECT_EQ(rig().calls().release(source, nullptr), KVSPAN_OK);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // any id from many threads, every slot there, memory refused at each allocation, closed too early.
 // Not here: what the file itself exports (exports_test.cpp), what close leaves (unload_test.cpp).
 #include "kvspan/kvspan.h"
+#include "kvspan/sdk/note.hpp"
 
 #include "worker/case.hpp"
 #include "worker/library.hpp"
@@ -115,6 +116,18 @@ KVSPAN_CASE(EntryTest, MinorsMeetOrAreRefused, "KV-ENTRY-3 KV-ENTRY-4") {
       }
     }
   }
+}
+
+KVSPAN_CASE(EntryTest, TheNoteSaysWhatOpenAnswers, "KV-ENTRY-2 KV-ENTRY-3") {
+  sdk::Note note;
+  std::string why;
+  ASSERT_TRUE(sdk::read_note(settings().plugin_path, note, why)) << "the file " << why;
+  EXPECT_EQ(note.header_hash, KVSPAN_HEADER_HASH) << "built from other headers";
+  EXPECT_EQ(note.abi_major, KVSPAN_ABI_MAJOR);
+  kvspan_plugin_t own = {};
+  ASSERT_EQ(attempt(host_->open_info(), own, nullptr), KVSPAN_OK);
+  EXPECT_EQ(own.plugin_minor_min, note.minors.min) << "a host chooses by the note";
+  EXPECT_EQ(own.plugin_minor_max, note.minors.max) << "a host chooses by the note";
 }
 
 KVSPAN_CASE(EntryTest, NullAndStructsOfAnotherSizeAreRefused, "KV-STRUCT-1 KV-STRUCT-3") {

@@ -92,5 +92,67 @@ KVSPAN_CASE(FenceMemory, ACopyThatWaitsForEncodeSeesItsBytes, "KV-SUBMIT-9") {
   }
 }
 
+// Rows are encoded, and a page is decoded, behind the copy that brings them.
+KVSPAN_CASE(FenceMemory, CodecWorkThatWaitsForACopySeesItsBytes, "KV-SUBMIT-9") {
+  constexpr uint32_t kRows = 16;
+  constexpr uint32_t kHead = 64;
+  constexpr uint64_t kRowBytes = kHead * 4;
+  const uint64_t typed = kvspan_ref_row_bytes(KVSPAN_TYPE_Q8_0, kHead);
+  Buffer* sent = rig().allocate(KVSPAN_MEMORY_HOST, 16384);       // rows, then a page
+  Buffer* arrived = rig().allocate(KVSPAN_MEMORY_DEVICE, 16384);  // the same
+  Buffer* made =
+      rig().allocate(KVSPAN_MEMORY_DEVICE, 16384);  // a page of the rows, rows of the page
+  Buffer* back = rig().allocate(KVSPAN_MEMORY_HOST, 16384);
+  constexpr uint64_t kHalf = 8192;
+  Lane& upload = rig().lane(KVSPAN_ROLE_UPLOAD);
+  Lane& compute = rig().lane(KVSPAN_ROLE_COMPUTE);
+  Lane& download = rig().lane(KVSPAN_ROLE_DOWNLOAD);
+  const auto item_of =
+      [&](kvspan_memory_t* rows, uint64_t rows_at, kvspan_memory_t* page, uint64_t page_at) {
+        kvspan_codec_item_t item = {};
+        item.rows = {rows, rows_at, kRowBytes, kRowBytes, KVSPAN_TYPE_F32, 0};
+        item.plane.memory = page;
+        item.plane.offset = page_at;
+        item.plane.row_stride = item.plane.head_stride = typed;
+        item.type = KVSPAN_TYPE_Q8_0;
+        item.row_count = kRows;
+        item.head_count = 1;
+        item.head_size = kHead;
+        return item;
+      };
+  const kvspan_codec_item_t encoded = item_of(arrived->memory, 0, made->memory, 0);
+  const kvspan_codec_item_t decoded = item_of(made->memory, kHalf, arrived->memory, kHalf);
+  Dice dice(settings(), 12);
+  for (uint32_t round = 0; round < cases(settings(), 60, 20) && !HasFailure(); ++round) {
+    Bytes page(kRows * typed);
+    Bytes rows(kRows * kRowBytes);
+    for (uint64_t row = 0; row < kRows; ++row) {
+      std::vector<float> values(kHead);
+      std::generate(values.begin(), values.end(), [&] { return dice.normal(); });
+      std::memcpy(sent->mapped + row * kRowBytes, values.data(), kRowBytes);
+      kvspan_ref_encode_row(KVSPAN_TYPE_Q8_0, values.data(), kHead, &page[row * typed]);
+      std::generate(values.begin(), values.end(), [&] { return dice.normal(); });
+      uint8_t* const other = sent->mapped + kHalf + row * typed;
+      kvspan_ref_encode_row(KVSPAN_TYPE_Q8_0, values.data(), kHead, other);
+      kvspan_ref_decode_row(KVSPAN_TYPE_Q8_0, other, kHead, values.data());
+      std::memcpy(&rows[row * kRowBytes], values.data(), kRowBytes);
+    }
+    ASSERT_EQ(copy(upload, *sent, *arrived, Submit().wait(compute.last()).signal(upload.next())),
+              KVSPAN_OK);
+    Submit first;
+    first.wait(upload.last()).wait(download.last()).signal(compute.next());
+    ASSERT_EQ(rig().calls().encode(compute.queue, &encoded, 1, first.raw(), nullptr), KVSPAN_OK);
+    Submit second;
+    second.wait(upload.last()).signal(compute.next());
+    ASSERT_EQ(rig().calls().decode(compute.queue, &decoded, 1, second.raw(), nullptr), KVSPAN_OK);
+    ASSERT_EQ(copy(download, *made, *back, Submit().wait(compute.last()).signal(download.next())),
+              KVSPAN_OK);
+    ASSERT_EQ(rig().wait(download.last()), KVSPAN_OK);
+    ASSERT_TRUE(std::equal(page.begin(), page.end(), back->mapped)) << "encode, round " << round;
+    ASSERT_TRUE(std::equal(rows.begin(), rows.end(), back->mapped + kHalf))
+        << "decode, round " << round;
+  }
+}
+
 }  // namespace
 }  // namespace kvspan::conformance

@@ -73,7 +73,7 @@ class FenceTest : public PluginTest {
   kvspan_fence_t* gate_ = nullptr;
 };
 
-KVSPAN_CASE(FenceTest, HostSignalsOnlyGrow, "KV-FENCE-7") {
+KVSPAN_CASE(FenceTest, HostSignalsOnlyGrow, "KV-FENCE-7 KV-FENCE-2") {
   kvspan_fence_t* fence = rig().fence(5);
   EXPECT_EQ(value_of(fence), 5u);
   EXPECT_EQ(fences().signal(fence, 5, nullptr), KVSPAN_E_INVALID_ARG);
@@ -88,7 +88,9 @@ KVSPAN_CASE(FenceTest, HostSignalsOnlyGrow, "KV-FENCE-7") {
   }
 }
 
-KVSPAN_CASE(FenceTest, AFailureIsForGoodAndKeepsItsFirstCause, "KV-FENCE-2 KV-FENCE-3 KV-FENCE-8") {
+KVSPAN_CASE(FenceTest,
+            AFailureIsForGoodAndKeepsItsFirstCause,
+            "KV-FENCE-2 KV-FENCE-3 KV-FENCE-8 KV-ERROR-4") {
   kvspan_fence_t* fence = rig().fence(3);
   EXPECT_EQ(fences().fail(fence, KVSPAN_OK, nullptr), KVSPAN_E_INVALID_ARG);
   EXPECT_EQ(fences().fail(fence, KVSPAN_TIMEOUT, nullptr), KVSPAN_E_INVALID_ARG);
@@ -130,10 +132,12 @@ KVSPAN_CASE(FenceTest, TimeoutsAreNeverEarly, "KV-FENCE-4") {
   kvspan_fence_t* fence = rig().fence(0);
   EXPECT_EQ(wait({{fence, 1}}, KVSPAN_WAIT_ALL, 0), KVSPAN_TIMEOUT);
   for (const int64_t nanoseconds : {1, 300'000, 2'000'000}) {
-    const auto begin = std::chrono::steady_clock::now();
-    EXPECT_EQ(wait({{fence, 1}}, KVSPAN_WAIT_ALL, static_cast<uint64_t>(nanoseconds)),
-              KVSPAN_TIMEOUT);
-    EXPECT_GE((std::chrono::steady_clock::now() - begin).count(), nanoseconds);
+    for (int again = 0; again < 10; ++again) {  // a busy machine hides what comes early once
+      const auto begin = std::chrono::steady_clock::now();
+      EXPECT_EQ(wait({{fence, 1}}, KVSPAN_WAIT_ALL, static_cast<uint64_t>(nanoseconds)),
+                KVSPAN_TIMEOUT);
+      EXPECT_GE((std::chrono::steady_clock::now() - begin).count(), nanoseconds);
+    }
   }
   EXPECT_EQ(fences().signal(fence, 1, nullptr), KVSPAN_OK);
   EXPECT_EQ(wait({{fence, 1}}, KVSPAN_WAIT_ALL, 0), KVSPAN_OK);
@@ -142,13 +146,15 @@ KVSPAN_CASE(FenceTest, TimeoutsAreNeverEarly, "KV-FENCE-4") {
 KVSPAN_CASE(FenceTest, AskingNeverBlocks, "KV-FENCE-4") {
   kvspan_fence_t* fence = rig().fence(0);
   const auto begin = std::chrono::steady_clock::now();
-  for (int again = 0; again < 20; ++again) {
+  const auto in_time = [begin] {
+    return std::chrono::steady_clock::now() - begin < std::chrono::seconds(2);
+  };
+  for (int again = 0; again < 20 && in_time(); ++again) {
     EXPECT_EQ(wait({{fence, 1}}, KVSPAN_WAIT_ALL, 0), KVSPAN_TIMEOUT);
     EXPECT_EQ(wait({{fence, 1}}, KVSPAN_WAIT_ANY, 0), KVSPAN_TIMEOUT);
     EXPECT_EQ(value_of(fence), 0u);
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2))
-      << "twenty polls that cost microseconds";
+  EXPECT_TRUE(in_time()) << "twenty polls that cost microseconds";
 }
 
 KVSPAN_CASE(FenceTest, ValuesHaveSixtyFourBits, "KV-FENCE-2 KV-FENCE-7") {
@@ -310,7 +316,10 @@ KVSPAN_CASE(FenceTest,
   }
 }
 
-KVSPAN_CASE(FenceTest, WorkBehindAFailedPointFailsWithIt, "KV-SUBMIT-3", needs::queues_eight) {
+KVSPAN_CASE(FenceTest,
+            WorkBehindAFailedPointFailsWithIt,
+            "KV-SUBMIT-3 KV-SUBMIT-2 KV-ERROR-4",
+            needs::queues_eight) {
   Buffer* target = rig().allocate(KVSPAN_MEMORY_HOST, 4096);
   rig().upload(*target);
   kvspan_fence_t* failed = rig().fence(0);

@@ -56,7 +56,7 @@ KVSPAN_CASE(MemoryTest, ZeroBytesAreAMemory, "KV-MEMORY-7") {
   }
 }
 
-KVSPAN_CASE(MemoryTest, OtherKindsAndTooMuchAreRefused, "KV-MEMORY-7") {
+KVSPAN_CASE(MemoryTest, OtherKindsAndTooMuchAreRefused, "KV-MEMORY-7 KV-MANNERS-2") {
   kvspan_memory_t* made = nullptr;
   for (const uint32_t kind : {KVSPAN_MEMORY_IMPORTED, 3u, 99u}) {
     EXPECT_EQ(memory().alloc(rig().device(), kind, 64, &made, nullptr), KVSPAN_E_INVALID_ARG);
@@ -147,7 +147,7 @@ KVSPAN_CASE(MemoryTest,
 
 KVSPAN_CASE(MemoryTest,
             TheNthAllocationFailsAloneAndLessWorksNext,
-            "KV-MEMORY-1 KV-DEBUG-1",
+            "KV-MEMORY-1 KV-DEBUG-1 KV-ERROR-3 KV-MANNERS-2",
             needs::fault_allocation) {
   const kvspan_debug_table_t* debug = rig().tables().debug;
   for (uint64_t n = 1; n <= 20; ++n) {

@@ -68,7 +68,7 @@ KVSPAN_CASE(PoisonTest, DeadRowsOfThePageGiveExactlyTwo, "KV-ATTN-1") {
   }
 }
 
-KVSPAN_CASE(PoisonTest, UnseenTokensAndPaddingMoveNoBit, "KV-ATTN-1") {
+KVSPAN_CASE(PoisonTest, UnseenTokensAndPaddingMoveNoBit, "KV-ATTN-1", takes_tuple) {
   for (uint64_t seed = 1; seed <= cases(settings(), 40, 3) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Dice dice(settings(), 500 + seed);

@@ -243,6 +243,12 @@ KVSPAN_CASE(RefusalTest, FilledStructsAreWrittenWithinTheirSize, "KV-STRUCT-2") 
       } else {
         EXPECT_TRUE(result == KVSPAN_OK || result == KVSPAN_E_BAD_STRUCT_SIZE) << result;
       }
+      if (result == KVSPAN_OK) {
+        uint32_t stored = 0;
+        std::memcpy(&stored, room, sizeof stored);
+        EXPECT_EQ(stored, std::min(size, right))
+            << "struct_size is not the number of bytes written";
+      }
       const uint32_t used = std::max(4u, std::min(size, right));
       EXPECT_TRUE(std::all_of(room + used, std::end(room), [](uint8_t b) { return b == 0xC7; }));
     }

@@ -98,6 +98,9 @@ class Stage {
   kvspan_result_t run(kvspan_error_t* error);
   /// Uploads everything, then advance over random cuts, fold in several calls, finish.
   kvspan_result_t by_parts(Dice& dice, kvspan_error_t* error);
+  /// The same for the one sequence of a scene whose rows see every token, cut at `ends` (ascending,
+  /// the last one is the number of tokens) and at the splits' ends: an advance for each piece.
+  kvspan_result_t by_cut(const std::vector<uint64_t>& ends, kvspan_error_t* error);
   /// What was written; records a failure where anything else in the arenas has moved.
   Outputs outputs();
 
@@ -131,6 +134,9 @@ class Stage {
   std::vector<Cursor> cursors(Dice& dice) const;
   kvspan_result_t advance_wave(std::vector<Cursor>& all, Dice& dice, kvspan_error_t* error);
   kvspan_result_t fold_all(const std::vector<Cursor>& all, Dice& dice, kvspan_error_t* error);
+  std::vector<kvspan_state_t> ready_for(const std::vector<Cursor>& all);
+  kvspan_result_t advance_piece(const kvspan_advance_item_t& item, kvspan_error_t* error);
+  kvspan_result_t finish(const std::vector<kvspan_state_t>& accumulators, kvspan_error_t* error);
   void take_floats(const std::vector<float>& values, kvspan_range_t& out);
 
   Arenas& arenas_;

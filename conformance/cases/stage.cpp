@@ -271,11 +271,11 @@ kvspan_result_t Stage::fold_all(const std::vector<Cursor>& all, Dice& dice, kvsp
   return KVSPAN_OK;
 }
 
-kvspan_result_t Stage::by_parts(Dice& dice, kvspan_error_t* error) {
+/// Makes states and accumulators for the cursors and uploads everything; returns the accumulators.
+std::vector<kvspan_state_t> Stage::ready_for(const std::vector<Cursor>& all) {
   const kvspan_attention_caps_t& caps = scene_.caps;
   workspace_of(std::max(
       {caps.advance_workspace_bytes, caps.fold_workspace_bytes, caps.finish_workspace_bytes}));
-  std::vector<Cursor> all = cursors(dice);
   for (const Cursor& cursor : all) {
     state(cursor.entry, cursor.split);
   }
@@ -285,6 +285,22 @@ kvspan_result_t Stage::by_parts(Dice& dice, kvspan_error_t* error) {
     accumulators.push_back(accumulator(i));
   }
   arenas_.upload();
+  return accumulators;
+}
+
+kvspan_result_t Stage::finish(const std::vector<kvspan_state_t>& accumulators,
+                              kvspan_error_t* error) {
+  return arenas_.rig().settle(
+      KVSPAN_ROLE_COMPUTE,
+      [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* out) {
+        return arenas_.rig().calls().finish(queue, &args_, accumulators.data(), submit, out);
+      },
+      error);
+}
+
+kvspan_result_t Stage::by_parts(Dice& dice, kvspan_error_t* error) {
+  std::vector<Cursor> all = cursors(dice);
+  const std::vector<kvspan_state_t> accumulators = ready_for(all);
   kvspan_result_t result = KVSPAN_OK;
   const auto open = [](const Cursor& cursor) { return cursor.at != cursor.end; };
   while (result == KVSPAN_OK && std::any_of(all.begin(), all.end(), open)) {
@@ -293,15 +309,40 @@ kvspan_result_t Stage::by_parts(Dice& dice, kvspan_error_t* error) {
   if (result == KVSPAN_OK) {
     result = fold_all(all, dice, error);
   }
-  if (result != KVSPAN_OK) {
-    return result;
-  }
+  return result == KVSPAN_OK ? finish(accumulators, error) : result;
+}
+
+kvspan_result_t Stage::advance_piece(const kvspan_advance_item_t& item, kvspan_error_t* error) {
   return arenas_.rig().settle(
       KVSPAN_ROLE_COMPUTE,
       [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* out) {
-        return arenas_.rig().calls().finish(queue, &args_, accumulators.data(), submit, out);
+        return arenas_.rig().calls().advance(queue, &args_, &item, 1, submit, out);
       },
       error);
+}
+
+kvspan_result_t Stage::by_cut(const std::vector<uint64_t>& ends, kvspan_error_t* error) {
+  const uint64_t s = scene_.sequences[0].rows.split_tokens;
+  std::vector<Cursor> all;
+  for (uint64_t at = 0; at < ends.back(); at += s) {
+    all.push_back({0, at / s, at, std::min(at + s, ends.back()), true});
+  }
+  const std::vector<kvspan_state_t> accumulators = ready_for(all);
+  kvspan_result_t result = KVSPAN_OK;
+  uint64_t at = 0;
+  for (const uint64_t end : ends) {
+    while (at < end && result == KVSPAN_OK) {
+      const uint64_t stop = std::min(end, (at / s + 1) * s);
+      const uint32_t flags = at % s == 0 ? KVSPAN_ITEM_FRESH : 0u;
+      result = advance_piece({0, flags, at / s, at, stop - at, state(0, at / s)}, error);
+      at = stop;
+    }
+  }
+  Dice dice(ends.size());
+  if (result == KVSPAN_OK) {
+    result = fold_all(all, dice, error);
+  }
+  return result == KVSPAN_OK ? finish(accumulators, error) : result;
 }
 
 Outputs Stage::outputs() {

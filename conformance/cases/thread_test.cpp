@@ -101,7 +101,7 @@ std::string ThreadTest::answers() {
 
 KVSPAN_CASE(ThreadTest,
             QuestionsAreAnsweredAlikeFromSixteenThreads,
-            "KV-THREAD-1 KV-DEVICE-2",
+            "KV-THREAD-1 KV-THREAD-2 KV-DEVICE-2",
             cost_ms(300)) {
   const std::string alone = answers();
   from_all(cases(settings(), 600, 60), [&](uint32_t, uint32_t) {

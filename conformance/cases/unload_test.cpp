@@ -3,6 +3,7 @@
 // its cases want a process in which nobody else has the file mapped.
 #include "kvspan/kvspan.h"
 
+#include "worker/call_watch.hpp"
 #include "worker/case.hpp"
 #include "worker/library.hpp"
 
@@ -143,6 +144,32 @@ KVSPAN_CASE(UnloadTest,
       << "KV-MANNERS-6: resident bytes after " << rounds << " rounds of open and close";
   for (const std::string& change : before.settled_changes()) {
     ADD_FAILURE() << change << ", after " << rounds << " rounds";
+  }
+}
+
+KVSPAN_CASE(UnloadTest, OptionsComeFromTheHostNotFromTheEnvironment, "KV-HOST-4") {
+  WatchedHost host(settings().options);
+  Library library(settings().plugin_path);
+  ASSERT_EQ(library.defect(), "");
+  const CallWatch watch(library);
+  ASSERT_TRUE(watch.found()) << "the plugin is not among the loaded files";
+  use(library, host);
+  for (const std::string& name : CallWatch::variables_read()) {
+    ADD_FAILURE() << "KV-HOST-4: it read the environment variable " << name
+                  << ": ask the host for an option";
+  }
+}
+
+KVSPAN_CASE(UnloadTest, NoFunctionIsLeftForTheEndOfTheProcess, "KV-CLOSE-1") {
+  WatchedHost host(settings().options);
+  Library library(settings().plugin_path);
+  ASSERT_EQ(library.defect(), "");
+  const CallWatch watch(library);
+  ASSERT_TRUE(watch.found()) << "the plugin is not among the loaded files";
+  use(library, host);
+  for (const std::string& how : CallWatch::exit_handlers()) {
+    ADD_FAILURE() << "KV-CLOSE-1: it registered a function with " << how
+                  << ", which runs after close: do that work in close";
   }
 }
 

@@ -32,6 +32,7 @@ from typing import NamedTuple
 HERE = pathlib.Path(__file__).resolve().parent
 HANG_S = 3  # for faults that are due to hang
 PATIENCE_S = 60  # for right plugins, on a loaded machine
+CASE = re.compile(r"^KVSPAN_CASE\(\s*(\w+),\s*(\w+),\s*((?:\"[^\"]*\"\s*)+)", re.M)
 PLAUSIBLE_MIN = 40  # faults that every other area takes for right
 
 # One quick case an area: what a fault of another area should pass.
@@ -176,6 +177,16 @@ def missing_rows(faults: list[Fault], unkilled: list[dict]) -> list[str]:
     return sorted(planted.symmetric_difference(rows) | twice)
 
 
+def uncited(faults: list[Fault]) -> list[str]:
+    """Faults whose killer is no case, or does not cite the rule that the fault breaks."""
+    cited: dict[str, set[str]] = {}
+    for path in (HERE.parent / "cases").glob("*_test.cpp"):
+        for suite, case, rules in CASE.findall(path.read_text()):
+            cited[f"{suite}.{case}"] = set(re.findall(r"KV-[A-Z]+-[0-9]+", rules))
+    return [f"{f.name}: {f.killer} does not cite {f.rule}"
+            for f in faults if f.rule not in cited.get(f.killer, set())]
+
+
 def kill(bench: Bench, fault: Fault) -> tuple[Fault, Outcome, str]:
     options = {**options_of(fault), "fault": fault.name}
     patience_s = HANG_S if fault.status == "hang" else PATIENCE_S
@@ -264,6 +275,9 @@ def main() -> int:
     if arguments.only == "*":
         for name in missing_rows(faults, unkilled):
             print(f"ROWS     {name}: planted without a row, in a row without a fault, or twice")
+            wrong += 1
+        for text in uncited(faults):
+            print(f"ROWS     {text}")
             wrong += 1
     bench = Bench(arguments.worker, arguments.faults)
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:

@@ -32,6 +32,7 @@ SuiteCase suite_case(const kvspan::conformance::CaseInfo& info) {
     one.needs.push_back(kvspan::conformance::name_of(need));
   }
   one.cost_ms = info.cost_ms;
+  one.takes_tuple = info.takes_tuple;
   one.unmet = [info](const nlohmann::json& probe) {
     return kvspan::conformance::unmet_need(info, probe);
   };
@@ -69,6 +70,7 @@ int run(int count, char** arguments) {
   }
   suite.worker = {"/proc/self/exe", {"--worker"}};
   suite.worker_in_process = worker_in_process;
+  suite.worker_takes_tuples = true;
   return kvspan::runner::parent_main(suite, count, arguments);
 }
 

@@ -69,8 +69,7 @@ bool is_selected(const SuiteCase& one, const Options& options) {
         return proves(one, pattern);
       });
   const bool id = options.cases.empty() || any_matches(options.cases, one.id);
-  const bool tuple =
-      options.tuples.empty() || one.profile == "attention" || one.profile == "stream";
+  const bool tuple = options.tuples.empty() || one.takes_tuple;
   return profile && rule && id && tuple;
 }
 
@@ -142,7 +141,7 @@ void mark(PlannedCase& planned, const Probe& probe) {
   planned.reason = probe.opened() ? fact : "the plugin does not open, see the probe";
 }
 
-// With a budget the cheapest case of every rule comes first, then the rest.
+// With a budget the cheapest case of every profile comes first, then of every rule, then the rest.
 std::vector<std::size_t> in_order(const Plan& plan, bool rules_first) {
   std::vector<std::size_t> order;
   for (std::size_t i = 1; i < plan.cases.size(); ++i) {
@@ -158,8 +157,13 @@ std::vector<std::size_t> in_order(const Plan& plan, bool rules_first) {
     return plan.cases[a].suite_case.cost_ms < plan.cases[b].suite_case.cost_ms;
   });
   std::set<std::string> proven;
+  std::set<std::string> profiles;
   std::set<std::size_t> first;
+  std::set<std::size_t> first_of_all;
   for (const std::size_t index : by_cost) {
+    if (profiles.insert(plan.cases[index].suite_case.profile).second) {
+      first_of_all.insert(index);
+    }
     for (const std::string& rule : plan.cases[index].suite_case.rules) {
       if (proven.insert(rule).second) {
         first.insert(index);
@@ -168,6 +172,9 @@ std::vector<std::size_t> in_order(const Plan& plan, bool rules_first) {
   }
   std::stable_partition(
       order.begin(), order.end(), [&first](std::size_t index) { return first.count(index) != 0; });
+  std::stable_partition(order.begin(), order.end(), [&first_of_all](std::size_t index) {
+    return first_of_all.count(index) != 0;
+  });
   return order;
 }
 

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 namespace kvspan::runner {
 
@@ -45,6 +47,48 @@ std::string nothing_done(const Plan& plan,
     }
   }
   return {};
+}
+
+// "COPY" of "KV-COPY-2": rules of one area stand beside each other in one header.
+std::string area_of(const std::string& rule) {
+  const std::size_t begin = rule.find('-') + 1;
+  return rule.substr(begin, rule.rfind('-') - begin);
+}
+
+// What a budget left undone.
+struct Undone {
+  bool areas = false;   // rules of some area are without any executed case
+  std::string profile;  // a profile of which nothing was executed; empty when there is none
+};
+
+Undone undone(const Plan& plan, const std::vector<CaseResult>& results) {
+  std::set<std::string> areas;
+  std::set<std::string> profiles;
+  for (std::size_t i = 1; i < plan.cases.size(); ++i) {
+    const SuiteCase& one = plan.cases[i].suite_case;
+    if (executed(results[i].status)) {
+      profiles.insert(one.profile);
+      std::transform(
+          one.rules.begin(), one.rules.end(), std::inserter(areas, areas.end()), area_of);
+    }
+  }
+  Undone left;
+  for (std::size_t i = 1; i < plan.cases.size(); ++i) {
+    const SuiteCase& one = plan.cases[i].suite_case;
+    const bool spent = results[i].status == Status::not_run &&
+                       results[i].reason.rfind("the budget of", 0) == 0;  // not interrupted
+    if (!spent) {
+      continue;
+    }
+    left.areas =
+        left.areas || std::any_of(one.rules.begin(), one.rules.end(), [&](const auto& rule) {
+          return areas.count(area_of(rule)) == 0;
+        });
+    if (profiles.count(one.profile) == 0 && left.profile.empty()) {
+      left.profile = one.profile;
+    }
+  }
+  return left;
 }
 
 int exit_status(const Verdict& verdict, const Options& options) {
@@ -97,8 +141,14 @@ Verdict judged(const Plan& plan, const std::vector<CaseResult>& results, const O
     if (const std::string why = nothing_done(plan, results, options); !why.empty()) {
       verdict.exit_status = kExitUsage;
       word = "NOTHING PROVEN: " + why;
+    } else if (const Undone left = undone(plan, results); options.budget && !left.profile.empty()) {
+      verdict.exit_status = kExitUsage;
+      word = fmt::format(
+          "NOTHING PROVEN: the budget of {} ended before any case of the profile {}; give more",
+          spoken(*options.budget),
+          left.profile);
     } else if (verdict.count(Status::not_run) != 0) {
-      word = "PASSED SO FAR";
+      word = options.budget && left.areas ? "BUDGET ENDED" : "PASSED SO FAR";
     }
   }
   verdict.sentence = fmt::format("{}: executed {} of {} mandatory, {} skipped{}",

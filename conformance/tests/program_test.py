@@ -64,6 +64,24 @@ class Program(SuiteCase):
         crashed = next(line for line in run.cases().values() if line["status"] == "crash")
         self.assertEqual(self.again(crashed["reproduce"]).returncode, -11)
 
+    def test_tuples_choose_the_types(self) -> None:
+        for wanted in ("k=q8_0,v=q4_0,hd=128", "hd=80", "v=q5_1"):
+            with self.subTest(tuple=wanted):
+                run = self.run_suite("--tuple", wanted, "--effort", 5, status=PASSED)
+                self.assertGreater(run.verdict()["counts"]["pass"], 20)
+                self.assertNotIn("Probe", run.out)
+        numerics = ("--case", "AttentionNumerics.EveryPair*", "--case", "StreamTest.EveryArena*")
+        run = self.run_suite("--tuple", "k=q8_0,v=q4_0", "--mutate", "swap_strides", *numerics,
+                             status=FAILED)
+        failure = run.cases()["AttentionNumerics.EveryPairOfTypesIsWithinTheErrorClass"]["failures"]
+        self.assertEqual(len(failure), 1, "one pair was looked at")
+        self.assertIn("--tuple k=q8_0,v=q4_0", run.out)
+
+    def test_tuples_that_there_are_not(self) -> None:
+        self.refused(["--tuple k=q8_0,hd=80 selects nothing", "head sizes"], self.plugin,
+                     "--tuple", "k=q8_0,hd=80")
+        self.refused(["--tuple k=q9_0", "q8_0, q5_1"], self.plugin, "--tuple", "k=q9_0")
+
     def test_an_unknown_mutation_is_named(self) -> None:
         self.refused(["--mutate upside_down"], self.plugin, "--mutate", "upside_down")
 

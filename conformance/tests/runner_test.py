@@ -231,6 +231,22 @@ class Selection(SuiteCase):
         self.assertIn("not_run", statuses.values())
         self.assertIn("the budget of 100 ms was spent", run.out)
 
+    def budgeted(self, status: int, *cases: str):
+        chosen = [word for case in cases for word in ("--case", case)]
+        return self.run_suite("--budget", "100ms", "--option", "naps=1", *chosen, status=status)
+
+    def test_a_budget_must_reach_every_profile(self) -> None:
+        run = self.budgeted(USAGE, "Good.*")
+        self.assertIn("NOTHING PROVEN: the budget of 100 ms ended before any case of the profile "
+                      "attention; give more", run.out)
+
+    def test_a_budget_that_leaves_areas_out_says_so(self) -> None:
+        run = self.budgeted(PASSED, "Good.Passes*")
+        self.assertEqual(run.statuses()["Good.PassesToo"], "not_run")
+        self.assertIn("BUDGET ENDED: executed 1 of 2 mandatory", run.out)
+        run = self.budgeted(PASSED, "Loud.Passes*")  # one area, and a case of it ran
+        self.assertIn("PASSED SO FAR: executed 1 of 2 mandatory", run.out)
+
     def test_repeat_until_fail_stops_at_the_seed(self) -> None:
         run = self.run_suite("--repeat-until-fail", 9, "--seed", 1, "--case", "Seed.*", status=FAILED)
         self.assertEqual(run.lines()[0]["seed"], 3)

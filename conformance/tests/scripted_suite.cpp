@@ -185,6 +185,9 @@ void play_case(Script& script, const std::string& id) {
   for (const Scene& scene : kScenes) {
     if (scene.id == id) {
       say(script, R"({"record":"begin","index":0,"case":")" + id + "\"}");
+      if (script.options.count("naps") != 0) {
+        ::usleep(150'000);  // longer than a budget of 100 ms
+      }
       const std::string result = scene.play(script, id);
       say(script,
           R"({"record":"end","duration_ns":1000,"reason":"as scripted","result":")" + result +
@@ -284,6 +287,7 @@ SuiteCase suite_case(const Scene& scene) {
     one.rules.push_back(rule);
   }
   one.profile = scene.profile;
+  one.takes_tuple = one.profile == "attention";
   if (scene.needs_attention) {
     one.needs = {"attention"};
     one.unmet = [](const nlohmann::json& probe) -> std::string {

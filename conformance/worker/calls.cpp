@@ -2,7 +2,9 @@
 // The mutations of calls.hpp, one a few lines each.
 #include "worker/calls.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -20,7 +22,24 @@ constexpr std::pair<const char*, Mutation> kNames[] = {{"nudge_scale", Mutation:
                                                        {"long_copy", Mutation::long_copy},
                                                        {"signal_early", Mutation::signal_early},
                                                        {"swallow_errors", Mutation::swallow_errors},
-                                                       {"leak_memory", Mutation::leak_memory}};
+                                                       {"leak_memory", Mutation::leak_memory},
+                                                       {"stale_page", Mutation::stale_page},
+                                                       {"drop_span", Mutation::drop_span}};
+
+/// Where the last of several spans begins, or the last page of a single one that lists its pages:
+/// core hands in one span a call.
+uint64_t seen_without_the_last(const std::vector<kvspan_span_t>& spans) {
+  if (spans.empty()) {
+    return UINT64_MAX;
+  }
+  const kvspan_span_t& last = spans.back();
+  if (spans.size() > 1) {
+    return last.first_token;
+  }
+  return last.k.page_list == nullptr
+             ? UINT64_MAX
+             : last.first_token + uint64_t{last.k.page_count - 1} * last.k.page_tokens;
+}
 
 }  // namespace
 
@@ -69,7 +88,7 @@ kvspan_result_t Calls::submitting(const kvspan_submit_t* submit, Work&& work) co
 template <class Work>
 kvspan_result_t Calls::attending(const kvspan_attention_args_t* args, Work&& work) const {
   const bool entries = mutation_ == Mutation::swap_strides || mutation_ == Mutation::reveal_dead ||
-                       mutation_ == Mutation::hide_token;
+                       mutation_ == Mutation::hide_token || mutation_ == Mutation::drop_span;
   if (args == nullptr || (!entries && mutation_ != Mutation::nudge_scale)) {
     return work(args);
   }
@@ -88,6 +107,11 @@ kvspan_result_t Calls::attending(const kvspan_attention_args_t* args, Work&& wor
       for (kvspan_span_t& span : spans.back()) {
         std::swap(span.k.head_stride, span.v.head_stride);
         std::swap(span.k.row_stride, span.v.row_stride);
+      }
+    } else if (mutation_ == Mutation::drop_span) {
+      const uint64_t most = seen_without_the_last(spans.back());
+      for (uint64_t& end : ends.back()) {
+        end = std::min(end, most);
       }
     } else if (!ends.back().empty()) {
       uint64_t& end = ends.back().back();
@@ -111,11 +135,19 @@ kvspan_result_t Calls::copy(kvspan_queue_t* queue,
                             uint32_t count,
                             const kvspan_submit_t* submit,
                             kvspan_error_t* error) const {
-  std::vector<kvspan_segment_t> longer;
+  std::vector<kvspan_segment_t> other;
   if (mutation_ == Mutation::long_copy && segments != nullptr && count != 0) {
-    longer.assign(segments, segments + count);
-    longer.back().bytes += longer.back().bytes != 0 ? 1u : 0u;
-    segments = longer.data();
+    other.assign(segments, segments + count);
+    other.back().bytes += other.back().bytes != 0 ? 1u : 0u;
+    segments = other.data();
+  }
+  if (mutation_ == Mutation::stale_page && segments != nullptr) {
+    const std::lock_guard<std::mutex> lock(targets_->mutex);
+    std::copy_if(segments, segments + count, std::back_inserter(other), [this](const auto& one) {
+      return targets_->known.insert({one.target, one.target_offset}).second;
+    });
+    segments = other.data();
+    count = static_cast<uint32_t>(other.size());
   }
   return submitting(submit, [&](const kvspan_submit_t* changed) {
     return tables_.copy->copy(queue, segments, count, changed, error);

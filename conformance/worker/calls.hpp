@@ -9,7 +9,11 @@
 #include "kvspan/kvspan.h"
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvspan::conformance {
@@ -27,6 +31,8 @@ enum class Mutation {
   signal_early,    // signals come from the host before the work    -> FenceMemory
   swallow_errors,  // a refused call looks accepted                 -> RefusalTest
   leak_memory,     // release forgets to release                    -> MemoryTest
+  stale_page,      // what was copied to once is not copied to again -> StreamTest
+  drop_span,       // the last of several spans, or of a span's listed pages, is not seen
 };
 
 /// The mutation of that name. Unknown names are a mistake of the caller: `none` and false.
@@ -104,8 +110,15 @@ class Calls {
   template <class Work>
   kvspan_result_t attending(const kvspan_attention_args_t* args, Work&& work) const;
 
+  /// Where copies have gone: what stale_page knows.
+  struct Targets {
+    std::mutex mutex;
+    std::set<std::pair<const kvspan_memory_t*, uint64_t>> known;
+  };
+
   Tables tables_;
   Mutation mutation_;
+  std::shared_ptr<Targets> targets_ = std::make_shared<Targets>();
 };
 
 }  // namespace kvspan::conformance

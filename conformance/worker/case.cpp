@@ -31,7 +31,8 @@ constexpr std::pair<Need, const char*> kNames[] = {{Need::device, "device"},
                                                    {Need::scheduler_seed, "scheduler_seed"},
                                                    {Need::width_invariance, "width_invariance"},
                                                    {Need::queues_four, "queues_four"},
-                                                   {Need::queues_eight, "queues_eight"}};
+                                                   {Need::queues_eight, "queues_eight"},
+                                                   {Need::cancel_items, "cancel_items"}};
 
 bool truth(const json& object, const char* key) {
   return object.is_object() && object.value(key, false);
@@ -138,6 +139,9 @@ std::string lacks(Need need, const json& probe) {
       return queues(device, 4);
     case Need::queues_eight:
       return queues(device, 8);
+    case Need::cancel_items:
+      return unless(number(device, "cancel") == KVSPAN_CANCEL_ITEM,
+                    "the device does not say that it sees a cancel word within a submit");
   }
   return "unknown need";
 }

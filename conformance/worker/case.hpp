@@ -40,6 +40,7 @@ enum class Need {
   width_invariance,  // KVSPAN_WIDTH_INVARIANT for f16, head size 64, 16 rows
   queues_four,       // four queues at once
   queues_eight,      // eight queues at once
+  cancel_items,      // KVSPAN_CANCEL_ITEM: the word is seen within a submit too
 };
 
 namespace needs {
@@ -56,6 +57,7 @@ inline constexpr Need scheduler_seed = Need::scheduler_seed;
 inline constexpr Need width_invariance = Need::width_invariance;
 inline constexpr Need queues_four = Need::queues_four;
 inline constexpr Need queues_eight = Need::queues_eight;
+inline constexpr Need cancel_items = Need::cancel_items;
 }  // namespace needs
 
 /// About how long a case takes at full effort on the slower of the shipped plugins.
@@ -67,12 +69,18 @@ constexpr Cost cost_ms(uint32_t milliseconds) {
   return {milliseconds};
 }
 
+/// The case chooses K types, V types or head sizes, and looks at the tuples of the settings.
+struct TakesTuple {};
+
+inline constexpr TakesTuple takes_tuple;
+
 struct CaseInfo {
   std::string id;                  // "CopyTest.FillWritesItsPattern"
   std::vector<std::string> rules;  // "KV-COPY-4": one at least
   Profile profile = Profile::core;
   std::vector<Need> needs;
   uint32_t cost_ms = 20;
+  bool takes_tuple = false;
   std::string file;  // from conformance/ on
   int line = 0;
 };
@@ -104,6 +112,10 @@ inline void apply(CaseInfo& info, Need need) {
 
 inline void apply(CaseInfo& info, Cost cost) {
   info.cost_ms = cost.milliseconds;
+}
+
+inline void apply(CaseInfo& info, TakesTuple) {
+  info.takes_tuple = true;
 }
 
 /// Rules are written in one string, apart by spaces.

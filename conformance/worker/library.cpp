@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <fstream>
 #include <new>
+#include <string_view>
 #include <utility>
 
 namespace kvspan::conformance {
@@ -19,10 +20,30 @@ std::string canonical(const std::string& path) {
   return ::realpath(path.c_str(), found) == nullptr ? path : std::string(found);
 }
 
+/// Well-formed by the Unicode standard's table 3-7: neither overlong nor a surrogate.
+bool is_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const auto first = static_cast<unsigned char>(text[at++]);
+    const int more = first < 0x80 ? 0 : first < 0xC2 ? -1 : first < 0xE0 ? 1 : first < 0xF0 ? 2 : 3;
+    if (more < 0 || first > 0xF4) {
+      return false;
+    }
+    for (int i = 0; i < more; ++i, ++at) {
+      const auto next = at < text.size() ? static_cast<unsigned char>(text[at]) : 0u;
+      const unsigned least = i == 0 && first == 0xE0 ? 0xA0 : i == 0 && first == 0xF0 ? 0x90 : 0x80;
+      const unsigned most = i == 0 && first == 0xED ? 0x9F : i == 0 && first == 0xF4 ? 0x8F : 0xBF;
+      if (next < least || next > most) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
-Library::Library(const std::string& path) {
-  handle_ = ::dlopen(canonical(path).c_str(), RTLD_NOW | RTLD_LOCAL);
+Library::Library(const std::string& path) : path_(canonical(path)) {
+  handle_ = ::dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle_ == nullptr) {
     const char* reason = ::dlerror();
     defect_ = reason == nullptr ? "cannot be loaded" : reason;
@@ -130,7 +151,7 @@ void WatchedHost::log(kvspan_host_t* self,
   const std::lock_guard<std::mutex> lock(host.mutex_);
   host.late_calls_ += host.shut_ ? 1u : 0u;
   const bool line = text != nullptr && byte_count != 0 && level <= KVSPAN_LOG_DEBUG &&
-                    std::memchr(text, '\n', byte_count) == nullptr;
+                    std::memchr(text, '\n', byte_count) == nullptr && is_utf8({text, byte_count});
   if (!line && host.bad_line_.empty()) {
     host.bad_line_ = "level " + std::to_string(level) + ": '" +
                      std::string(text == nullptr ? "" : text, text == nullptr ? 0 : byte_count) +

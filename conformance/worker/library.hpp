@@ -31,6 +31,9 @@ class Library {
 
   kvspan_plugin_open_fn entry() const { return entry_; }
 
+  /// The file's path without links, as the dynamic linker knows it.
+  const std::string& path() const { return path_; }
+
   /// Gives the mapping back; nothing of the plugin may be used afterwards.
   void unload();
 
@@ -38,6 +41,7 @@ class Library {
   static std::vector<std::string> mappings(const std::string& path);
 
  private:
+  std::string path_;
   std::string defect_;
   void* handle_ = nullptr;
   kvspan_plugin_open_fn entry_ = nullptr;
@@ -69,7 +73,8 @@ class WatchedHost {
   uint64_t allocations() const;
   uint64_t wrong_frees() const;
   uint64_t calls_after_shut() const;
-  /// The first log line that is none: with a line end, empty, or of a level that does not exist.
+  /// The first log line that is none: with a line end, empty, no UTF-8, or of a level that does
+  /// not exist.
   std::string bad_line() const;
 
  private:

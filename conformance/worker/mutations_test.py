@@ -35,6 +35,12 @@ CASES = [
     ("signal_early", "LitmusTest.WhoPollsSeesTheBytesToo", ""),
     ("skip_waits", "LitmusTest.AMessageGoesUpAndDownThroughTwoQueues", SHUFFLED),
     ("skip_waits", "LitmusTest.TwoQueuesTakeTurnsOnOneByteRange", SHUFFLED),
+    ("skip_waits", "StreamTest.AnEngineThatNeverWaitsGetsTheSameBytes", SHUFFLED),
+    ("stale_page", "StreamTest.EveryArenaHasTheBytesOfTheResidentRun", ""),
+    ("stale_page", "StreamTest.CancelledBetweenAnyTwoCallsItGoesOnFromTheLastCommit", ""),
+    ("drop_span", "StreamTest.EveryArenaHasTheBytesOfTheResidentRun", ""),
+    ("drop_span", "AttentionCoverage.CornersOfTheLengthAreWithinTheErrorClass", ""),
+    ("nudge_advance", "AttentionCuts.EveryCutUpToEightGranulesHasTheBitsOfRun", ""),
 ]
 
 

@@ -157,6 +157,9 @@ json with_device(const Settings& settings, const Tables& tables, void* self, jso
   if (tables.attention != nullptr) {
     add_attention(tables, device, found);
   }
+  if (!settings.tuples.empty()) {
+    found["absent_tuple"] = absent_tuple(tables, device, settings.tuples);
+  }
   result = tables.device->close(device, &error);
   return result == KVSPAN_OK ? found : stopped("close", result, error);
 }

@@ -10,14 +10,14 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::pair<kvspan_type_t, const char*> kTypeNames[] = {{KVSPAN_TYPE_F32, "f32"},
-                                                                {KVSPAN_TYPE_F16, "f16"},
-                                                                {KVSPAN_TYPE_BF16, "bf16"},
-                                                                {KVSPAN_TYPE_Q8_0, "q8_0"},
-                                                                {KVSPAN_TYPE_Q5_1, "q5_1"},
-                                                                {KVSPAN_TYPE_Q5_0, "q5_0"},
-                                                                {KVSPAN_TYPE_Q4_1, "q4_1"},
-                                                                {KVSPAN_TYPE_Q4_0, "q4_0"}};
+constexpr kvspan_type_t kTypes[] = {KVSPAN_TYPE_F32,
+                                    KVSPAN_TYPE_F16,
+                                    KVSPAN_TYPE_BF16,
+                                    KVSPAN_TYPE_Q8_0,
+                                    KVSPAN_TYPE_Q5_1,
+                                    KVSPAN_TYPE_Q5_0,
+                                    KVSPAN_TYPE_Q4_1,
+                                    KVSPAN_TYPE_Q4_0};
 
 constexpr std::pair<uint32_t, const char*> kOptionNames[] = {
     {KVSPAN_OPTION_WINDOW, "window"},
@@ -73,16 +73,16 @@ kvspan_attention_caps_t answer(const Tables& tables,
 
 json codec_grid(const Tables& tables, kvspan_device_t* device) {
   json grid = json::array();
-  for (const auto& [row_type, row_name] : {kTypeNames[0], kTypeNames[1], kTypeNames[2]}) {
-    for (const auto& [type, name] : kTypeNames) {
+  for (const kvspan_type_t row_type : {kTypes[0], kTypes[1], kTypes[2]}) {
+    for (const kvspan_type_t type : kTypes) {
       for (const uint32_t head_size : kHeadSizes) {
         kvspan_codec_caps_t caps = {};
         caps.struct_size = sizeof caps;
         if (tables.codec->query(device, row_type, type, head_size, &caps, nullptr) != KVSPAN_OK) {
           caps = {};
         }
-        grid.push_back({{"row_type", row_name},
-                        {"type", name},
+        grid.push_back({{"row_type", type_name(row_type)},
+                        {"type", type_name(type)},
                         {"head_size", head_size},
                         {"encode", level_name(caps.encode_level)},
                         {"decode", level_name(caps.decode_level)},
@@ -97,13 +97,13 @@ void add_attention(const Tables& tables, kvspan_device_t* device, json& found) {
   json grid = json::array();
   kvspan_attention_shape_t works = plain_shape(KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 64);
   bool any = false;
-  for (const auto& [k, k_name] : kTypeNames) {
-    for (const auto& [v, v_name] : kTypeNames) {
+  for (const kvspan_type_t k : kTypes) {
+    for (const kvspan_type_t v : kTypes) {
       for (const uint32_t head_size : kHeadSizes) {
         const kvspan_attention_shape_t shape = plain_shape(k, v, head_size);
         const kvspan_attention_caps_t caps = answer(tables, device, shape);
-        grid.push_back({{"k", k_name},
-                        {"v", v_name},
+        grid.push_back({{"k", type_name(k)},
+                        {"v", type_name(v)},
                         {"head_size_k", head_size},
                         {"head_size_v", head_size},
                         {"level", level_name(caps.level)},
@@ -133,6 +133,34 @@ void add_attention(const Tables& tables, kvspan_device_t* device, json& found) {
   prefill.rows_max = 512;
   found["row_classes"] = {{"decode", level_name(answer(tables, device, works).level)},
                           {"prefill", level_name(answer(tables, device, prefill).level)}};
+}
+
+std::string absent_tuple(const Tables& tables,
+                         kvspan_device_t* device,
+                         const std::vector<Tuple>& tuples) {
+  const auto offers = [&](const Tuple& tuple, uint32_t head_size) {
+    for (const kvspan_type_t k : kTypes) {
+      for (const kvspan_type_t v : kTypes) {
+        if (tuple.fits(k, v) && tables.attention != nullptr &&
+            answer(tables, device, plain_shape(k, v, head_size)).level !=
+                KVSPAN_LEVEL_UNSUPPORTED) {
+          return true;
+        }
+      }
+    }
+    return false;
+  };
+  for (const Tuple& tuple : tuples) {
+    bool some = false;
+    for (const uint32_t head_size : kHeadSizes) {
+      some = some || offers(tuple, tuple.head_size.value_or(head_size));
+    }
+    if (!some) {
+      return "--tuple " + tuple.text +
+             " selects nothing: the plugin offers no attention over these types and head sizes";
+    }
+  }
+  return "";
 }
 
 }  // namespace kvspan::conformance

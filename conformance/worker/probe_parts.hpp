@@ -4,6 +4,7 @@
 #define KVSPAN_CONFORMANCE_WORKER_PROBE_PARTS_H
 
 #include "worker/calls.hpp"
+#include "worker/tuple.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,11 @@ nlohmann::json codec_grid(const Tables& tables, kvspan_device_t* device);
 
 /// Adds "attention", "attention_options" and "row_classes".
 void add_attention(const Tables& tables, kvspan_device_t* device, nlohmann::json& found);
+
+/// What to say when the plugin offers no attention for one of the tuples; empty when it offers all.
+std::string absent_tuple(const Tables& tables,
+                         kvspan_device_t* device,
+                         const std::vector<Tuple>& tuples);
 
 }  // namespace kvspan::conformance
 

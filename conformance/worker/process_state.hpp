@@ -45,7 +45,7 @@ struct ProcessState {
 };
 
 /// The names of the threads of this process that are not in `before` and take some signal: those of
-/// a plugin block all.
+/// a plugin block all. A thread that has only just started is waited for, at most two seconds.
 std::vector<std::string> threads_that_take_signals(const ProcessState& before);
 
 }  // namespace kvspan::conformance

@@ -40,6 +40,8 @@
 //     "workspace_bytes": N}] (decode class, group 1, 1 row, loosest class E1),
 //   "attention_options": {"window": LEVEL, ...} (each option bit alone, at the first pair that
 //     works), "row_classes": {"decode": LEVEL, "prefill": LEVEL}}.
+//   With --tuple also "absent_tuple": "": a worker that is asked for a tuple which the plugin does
+//   not offer says so on stderr and ends with 64 instead.
 //   NAME is f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0; LEVEL is native, converts or unsupported.
 //   A plugin that does not load or open: {"ok": false, "stage": "load" | "count" | "describe" |
 //   "open", "code": N, "where": TEXT, "message": TEXT}, and the worker ends with 3.

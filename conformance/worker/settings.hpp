@@ -6,10 +6,13 @@
 #ifndef KVSPAN_CONFORMANCE_WORKER_SETTINGS_H
 #define KVSPAN_CONFORMANCE_WORKER_SETTINGS_H
 
+#include "worker/tuple.hpp"
+
 #include <cstdint>
 #include <initializer_list>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace kvspan::conformance {
 
@@ -20,6 +23,7 @@ struct Settings {
   std::string mutation;                        // see calls.hpp; "" = none
   uint32_t effort_percent = 100;               // scales the number of rounds in a case
   uint64_t seed = 0;                           // moves the dice of every case
+  std::vector<Tuple> tuples;                   // types and sizes to look at; empty = all
 };
 
 /// The settings of this process: those that adopt() was given, once, before the first case.

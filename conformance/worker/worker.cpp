@@ -34,6 +34,7 @@ constexpr int kMachine = 3;
 struct Order {
   Settings settings;
   std::vector<std::string> options;
+  std::vector<std::string> tuples;
   std::string cases;
   bool probe = false;
   int record_fd = -1;
@@ -60,6 +61,12 @@ std::string complete(Order& order) {
       names += " " + name;
     }
     return "--mutate " + order.settings.mutation + ": there is no such mutation, only" + names;
+  }
+  for (const std::string& text : order.tuples) {
+    std::string wrong = read_tuple(text, order.settings.tuples.emplace_back());
+    if (!wrong.empty()) {
+      return wrong;
+    }
   }
   if (order.probe == !order.cases.empty()) {
     return "give --cases or --probe, one of them";
@@ -120,13 +127,21 @@ json start_fields(const Order& order, uint64_t count) {
           {"cases", count}};
 }
 
-/// Leaves out, with the fact, what the plugin lacks. False when it cannot be opened at all.
-bool plan_here(const Settings& settings) {
+/// The sentence about a tuple that the plugin does not offer; empty when it offers all.
+std::string absent_tuple(const json& found) {
+  return found.value("absent_tuple", "");
+}
+
+/// Leaves out, with the fact, what the plugin lacks. Not 0 when there is nothing to run then.
+int plan_here(const Settings& settings) {
   const json found = probe(settings);
   if (found["ok"] != true) {
     static_cast<void>(std::fprintf(
         stderr, "%s: %s\n", settings.plugin_path.c_str(), found["message"].dump().c_str()));
-    return false;
+    return kMachine;
+  }
+  if (const std::string absent = absent_tuple(found); !absent.empty()) {
+    return refuse(absent);
   }
   std::map<std::string, std::string> skips;
   for (const CaseInfo& info : registered_cases()) {
@@ -136,11 +151,14 @@ bool plan_here(const Settings& settings) {
     }
   }
   plan_skips(std::move(skips));
-  return true;
+  return 0;
 }
 
 int run_probe(const Order& order, RecordStream& records) {
   const json found = probe(order.settings);
+  if (const std::string absent = absent_tuple(found); !absent.empty()) {
+    return refuse(absent);
+  }
   records.write("probe", found);
   if (!records.on()) {
     static_cast<void>(std::printf("%s\n", found.dump(1).c_str()));
@@ -151,7 +169,8 @@ int run_probe(const Order& order, RecordStream& records) {
 
 int run_cases(const Order& order, RecordStream& records) {
   if (!records.on()) {
-    return plan_here(order.settings) ? RUN_ALL_TESTS() : kMachine;
+    const int planned = plan_here(order.settings);
+    return planned == 0 ? RUN_ALL_TESTS() : planned;
   }
   ::testing::TestEventListeners& listeners = ::testing::UnitTest::GetInstance()->listeners();
   delete listeners.Release(listeners.default_result_printer());
@@ -183,6 +202,9 @@ int worker_main(int argc, char** argv) {
   app.add_flag("--worker", worker, "be a worker");
   app.add_option("--plugin", order.settings.plugin_path, "path of kvspan-<name>.so")->required();
   app.add_option("--option", order.options, "name=value for the plugin")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+  app.add_option("--tuple", order.tuples, "K type, V type and head size to look at")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
   app.add_option("--device", order.settings.device, "index");

@@ -41,10 +41,10 @@
 /* ---- structs: each begins with struct_size, set by the caller -----------------------------------
  * KV-STRUCT-1 While the major is 0 a struct that the plugin reads has one size; another is
  * BAD_STRUCT_SIZE. KV-STRUCT-2 A struct that the plugin fills is never written past the size that
- * the caller gave (an error record has one size). KV-STRUCT-3 NULL, an unknown bit or a misplaced
- * offset where a comment allows none is INVALID_ARG, never a crash. KV-STRUCT-4 On failure every
- * out parameter but the error keeps what it held; on OK every new handle is non-NULL and differs
- * from all that are alive. */
+ * the caller gave, and its struct_size then says how many bytes were written (an error record has
+ * one size). KV-STRUCT-3 NULL, an unknown bit or a misplaced offset where a comment allows none is
+ * INVALID_ARG, never a crash. KV-STRUCT-4 On failure every out parameter but the error keeps what
+ * it held; on OK every new handle is non-NULL and differs from all that are alive. */
 
 /* ---- handles: made and destroyed by the plugin, opaque to everybody else ------------------------
  */
