@@ -27,9 +27,9 @@ constexpr std::uint64_t kRegionAlignment = 256;
 // at every wave.
 constexpr std::uint32_t kRingSlotsMin = 2;
 
-// More slots than this hide nothing on a link whose copies queue without gaps; what is left is
-// better resident.
-constexpr std::uint32_t kRingSlotsMax = 32;
+// A group of this many pages costs the link next to nothing between copies; more slots hide nothing
+// and are better resident.
+constexpr std::uint32_t kGroupPagesMax = 32;
 
 // The ring's share of the slots that a small arena has left after tails and scratch.
 constexpr std::uint32_t kRingShare = 3;
@@ -203,24 +203,38 @@ Plan streaming_minimum(const Basis& basis, const Candidate& rows) {
   return out;
 }
 
-// The static rule: a third of the page room to the ring, at most kRingSlotsMax slots; the rest
-// resident, evenly over layers and sequences, one page more for the first layers while it fits.
+// Two groups, and what arrives in a gap. Groups are as asked for; else as large as a third of the
+// page room allows.
+void set_ring(const Basis& basis, std::uint64_t spare_slots, Plan& out) {
+  const StreamOptions& stream = basis.request.stream;
+  const std::uint64_t room = spare_slots + kRingSlotsMin;
+  const std::uint64_t extra = gap_pages(stream, basis.slot_bytes);
+  const std::uint64_t share = stream.group_pages != 0 ? room : room / kRingShare;
+  const std::uint64_t group_max =
+      stream.group_pages != 0 ? stream.group_pages : std::uint64_t{kGroupPagesMax};
+  const std::uint64_t useful = std::max(basis.pages_a_sequence, 1U);
+  const std::uint64_t group = std::clamp<std::uint64_t>(
+      (share - std::min(share, extra)) / 2, 1, std::min(group_max, useful));
+  out.group_pages = static_cast<std::uint32_t>(group);
+  out.ring_slots = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(2 * group + extra, kRingSlotsMin, std::max<std::uint64_t>(share, 2)));
+}
+
+// The ring first; the rest resident, evenly over layers and sequences, one page more for the first
+// layers while it fits.
 Plan streaming_layout(const Basis& basis, const Candidate& rows) {
   const PlanRequest& request = basis.request;
   Plan out = streaming_minimum(basis, rows);
   const std::uint64_t spare_bytes = request.arena_bytes - out.regions.total_bytes();
   const std::uint64_t spare_slots = spare_bytes / basis.slot_bytes;
-  const std::uint64_t wanted = std::clamp<std::uint64_t>(
-      (spare_slots + kRingSlotsMin) / kRingShare,
-      kRingSlotsMin,
-      std::min<std::uint64_t>(kRingSlotsMax, 2ULL * std::max(basis.pages_a_sequence, 1U)));
-  out.ring_slots = static_cast<std::uint32_t>(wanted);
-  out.group_pages = std::max(1U, out.ring_slots / 2);
+  set_ring(basis, spare_slots, out);
+  const std::uint32_t resident_max =
+      std::min(basis.pages_a_sequence, request.stream.resident_pages_max);
   set_regions(basis, rows, out);
   for (;;) {
     bool grown = false;
     for (std::size_t layer = 0; layer < basis.pages.size(); ++layer) {
-      if (out.resident_pages[layer] >= basis.pages_a_sequence) {
+      if (out.resident_pages[layer] >= resident_max) {
         continue;
       }
       ++out.resident_pages[layer];
@@ -322,8 +336,9 @@ Result<Plan> choose(const Basis& basis, const std::vector<Candidate>& candidates
   const Candidate& narrowest = candidates.back();
   const Plan least_resident = resident_layout(basis, narrowest);
   const Plan least_streaming = streaming_minimum(basis, narrowest);
+  const bool may_be_resident = basis.request.stream.resident_pages_max >= basis.pages_a_sequence;
   const bool resident_is_less =
-      least_resident.regions.total_bytes() <= least_streaming.regions.total_bytes();
+      may_be_resident && least_resident.regions.total_bytes() <= least_streaming.regions.total_bytes();
   const Plan& least = resident_is_less ? least_resident : least_streaming;
   const std::uint64_t minimum_bytes = least.regions.total_bytes();
   if (arena_bytes != 0 && arena_bytes < minimum_bytes) {
@@ -342,7 +357,7 @@ Result<Plan> choose(const Basis& basis, const std::vector<Candidate>& candidates
   for (const Candidate& rows : candidates) {
     const bool wide = rows.prefill_rows >= std::min(kNarrowRows, candidates.front().prefill_rows);
     Plan resident = resident_layout(basis, rows);
-    if (resident.regions.total_bytes() <= arena_bytes && wide) {
+    if (may_be_resident && resident.regions.total_bytes() <= arena_bytes && wide) {
       return finish(std::move(resident));
     }
   }
@@ -359,7 +374,7 @@ Result<Plan> choose(const Basis& basis, const std::vector<Candidate>& candidates
   // Only a resident layout with a narrow chunk is left: a short context in a small arena.
   for (const Candidate& rows : candidates) {
     Plan resident = resident_layout(basis, rows);
-    if (resident.regions.total_bytes() <= arena_bytes) {
+    if (may_be_resident && resident.regions.total_bytes() <= arena_bytes) {
       return finish(std::move(resident));
     }
   }
@@ -367,6 +382,16 @@ Result<Plan> choose(const Basis& basis, const std::vector<Candidate>& candidates
 }
 
 }  // namespace
+
+std::uint64_t gap_pages(const StreamOptions& stream, std::uint64_t page_bytes) {
+  constexpr std::uint64_t kNanoseconds = 1'000'000'000;
+  // A gap of a minute at 1 TB/s: more is as good as no limit, and the product stays in 64 bits.
+  constexpr std::uint64_t kGapMax = 60 * kNanoseconds;
+  const std::uint64_t gap_ns = std::min(kGapMax, stream.gap_ns) + std::min(kGapMax, stream.jitter_ns);
+  const std::uint64_t kilobytes_s = std::min<std::uint64_t>(stream.link_bytes_s / 1000, 1ULL << 30);
+  const std::uint64_t bytes = kilobytes_s * ((gap_ns + 999) / 1000) / 1000;
+  return page_bytes == 0 ? 0 : (bytes + page_bytes - 1) / page_bytes;
+}
 
 Result<Plan> plan(const PlanRequest& request) {
   auto layouts = page_layouts(request.geometry);

@@ -106,6 +106,7 @@ Result<void> SessionState::lay_out() {
   request.prefill_rows_fixed = options.prefill_rows_fixed;
   request.decode_rows = options.decode_rows;
   request.capabilities = capabilities_of(backend, options);
+  request.stream = options.stream;
   request.arena_bytes = options.arena_bytes;
   for (;;) {
     auto planned = kvspan::plan(request);

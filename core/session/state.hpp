@@ -99,6 +99,10 @@ struct SessionState {
   Result<void> recover();
   Error fail_step(Error error);
 
+  // ---- load.cpp
+  Result<void> check_load(std::uint32_t sequence, std::uint64_t tokens) const;
+  Result<void> upload_resident(std::uint32_t sequence, std::uint64_t pages);
+
   // ---- step.cpp
   Result<void> check_health();
   Result<void> check_step(std::span<const StepRows> rows, Phase phase) const;

@@ -26,6 +26,18 @@ enum class Phase : std::uint8_t { prefill, decode };
 using CapabilityLookup = std::function<Result<kvspan_attention_caps_t>(
     std::size_t layer, Phase phase, std::uint32_t rows)>;
 
+// How history that is not resident comes to the device.
+struct StreamOptions {
+  std::uint32_t group_pages = 0;       // pages a fetch; 0 = up to 32, as the arena allows
+  std::uint64_t gap_ns = 0;            // time in which nobody consumes K/V, between two layers
+  std::uint64_t jitter_ns = 0;         // by which a group may be late
+  std::uint64_t link_bytes_s = 0;      // rate at which pages come; 0 = not known: no ring for gaps
+  std::uint32_t resident_pages_max = UINT32_MAX;  // a layer and sequence
+};
+
+// Pages that arrive while nobody consumes any: what a ring holds beyond its two groups.
+[[nodiscard]] std::uint64_t gap_pages(const StreamOptions& stream, std::uint64_t page_bytes);
+
 struct PlanRequest {
   Geometry geometry;
   std::uint64_t context_tokens = 0;  // longest history of a sequence
@@ -34,6 +46,7 @@ struct PlanRequest {
   std::uint32_t prefill_rows_fixed = 0;   // not 0: exactly this many, or refuse
   std::uint32_t decode_rows = 1;          // rows a sequence and step, 1..64
   std::uint64_t arena_bytes = 0;          // 0 = only tell the minimum
+  StreamOptions stream;
   CapabilityLookup capabilities;
 };
 

@@ -11,7 +11,9 @@
 #include "kvspan/core/memory/budget.hpp"
 #include "kvspan/core/session/counters.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -36,6 +38,7 @@ struct SessionOptions {
   std::uint32_t error_class = KVSPAN_ERROR_E1;
   std::uint32_t attention_options =
       0;  // KVSPAN_OPTION_* that attend() will be given; windows come from geometry
+  StreamOptions stream;
   LaneOptions lanes;
   Checks checks = Checks::calls;
 };
@@ -68,6 +71,11 @@ struct AttendRows {
   std::span<const kvspan_point_t> ready{};
 };
 
+// Fills one page of one layer, in the plan's PageLayout; rows past the history's end may hold
+// anything. Its error ends the load.
+using PageSource = std::function<Result<void>(
+    std::uint32_t layer, std::uint64_t page, std::span<std::byte> page_bytes)>;
+
 // Thread class: SYNC(session) for everything but cancel(), which is ANY.
 // Invariants: between steps every sequence is at a commit; a step that fails or is cancelled leaves
 // every sequence at its last commit whose host copies are complete, and the next begin_step works.
@@ -89,6 +97,14 @@ class Session {
 
   // Forgets a sequence; waits for work that reads it. Errors: not_found; busy inside a step.
   [[nodiscard]] Result<void> remove_sequence(SequenceId sequence);
+
+  // Gives an empty sequence `tokens` tokens of encoded rows that were kept elsewhere: asks `source`
+  // for every page of every layer, brings the resident ones to the device and commits. Blocks until
+  // they are there. Errors: not_found; busy inside a step; invalid_argument when the sequence has
+  // tokens; too_large past the context; host_memory; the source's own; the sequence is empty then.
+  [[nodiscard]] Result<void> load(SequenceId sequence,
+                                  std::uint64_t tokens,
+                                  const PageSource& source);
 
   // Committed tokens. Errors: not_found.
   [[nodiscard]] Result<std::uint64_t> tokens(SequenceId sequence) const;
