@@ -61,6 +61,21 @@ kvspan_result_t CheckedCalls::encode(kvspan_queue_t* queue,
   return tables_.codec->encode(queue, list.data, list.count, submit, error);
 }
 
+kvspan_result_t CheckedCalls::run(kvspan_queue_t* queue,
+                                  const kvspan_attention_args_t& args,
+                                  const kvspan_attention_caps_t& caps,
+                                  const kvspan_submit_t* submit,
+                                  kvspan_error_t* error) const {
+  if (checks_ == Checks::calls) {
+    auto checking = context();
+    checking.caps = &caps;
+    if (const kvspan_result_t bad = sdk::check_run(&args, checking, error, "core.run")) {
+      return bad;
+    }
+  }
+  return tables_.attention->run(queue, &args, submit, error);
+}
+
 kvspan_result_t CheckedCalls::advance(kvspan_queue_t* queue,
                                       const kvspan_attention_args_t& args,
                                       const kvspan_attention_caps_t& caps,

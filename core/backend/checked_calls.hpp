@@ -40,6 +40,11 @@ class CheckedCalls {
                                        const kvspan_submit_t* submit,
                                        kvspan_error_t* error) const;
   // `caps` answers query(args.shape).
+  [[nodiscard]] kvspan_result_t run(kvspan_queue_t* queue,
+                                    const kvspan_attention_args_t& args,
+                                    const kvspan_attention_caps_t& caps,
+                                    const kvspan_submit_t* submit,
+                                    kvspan_error_t* error) const;
   [[nodiscard]] kvspan_result_t advance(kvspan_queue_t* queue,
                                         const kvspan_attention_args_t& args,
                                         const kvspan_attention_caps_t& caps,

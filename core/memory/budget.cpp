@@ -27,10 +27,6 @@ constexpr std::uint64_t kRegionAlignment = 256;
 // at every wave.
 constexpr std::uint32_t kRingSlotsMin = 2;
 
-// A group of this many pages costs the link next to nothing between copies; more slots hide nothing
-// and are better resident.
-constexpr std::uint32_t kGroupPagesMax = 32;
-
 // The ring's share of the slots that a small arena has left after tails and scratch.
 constexpr std::uint32_t kRingShare = 3;
 
@@ -66,14 +62,21 @@ struct Basis {
   std::uint32_t pages_a_sequence = 0;
 };
 
-// Rows whose S differs are separate entries with separately aligned states. S grows by a granule
-// every N granules of tokens, so a chunk of `rows` rows meets at most this many values.
-std::uint64_t entries_bound(std::uint32_t rows, const kvspan_attention_caps_t& caps) {
-  return (rows - 1) / (static_cast<std::uint64_t>(caps.split_count) * caps.span_granule) + 2;
+// Splits that decode rows touch at most: N, one more where a row's first token lies inside a split,
+// and with a window those that the last row sees further than the first.
+std::uint32_t splits_open(const kvspan_attention_caps_t& caps,
+                          std::uint64_t window_tokens,
+                          std::uint32_t rows) {
+  const std::uint64_t further =
+      window_tokens == 0
+          ? 0
+          : (rows - 1) / split_tokens(window_tokens, caps.split_count, caps.span_granule) + 1;
+  return caps.split_count + 1 + static_cast<std::uint32_t>(further);
 }
 
 Result<Scratch> scratch(const Basis& basis, Phase phase, std::uint32_t rows) {
   Scratch total;
+  std::uint64_t run_bytes = 0;
   for (std::size_t layer = 0; layer < basis.pages.size(); ++layer) {
     const LayerGeometry& geometry = basis.request.geometry.layers[layer];
     auto caps = basis.request.capabilities(layer, phase, rows);
@@ -84,12 +87,13 @@ Result<Scratch> scratch(const Basis& basis, Phase phase, std::uint32_t rows) {
     }
     const std::uint64_t alignment = std::max<std::uint64_t>(caps->state_alignment, 1);
     const std::uint64_t heads = geometry.q_heads;
-    const std::uint64_t state = rows * heads * geometry.head_size_v * sizeof(float) +
-                                rows * heads * 2 * sizeof(float) +
-                                2 * alignment * entries_bound(rows, *caps);
+    const std::uint64_t state =
+        rows * heads * geometry.head_size_v * sizeof(float) + rows * heads * 2 * sizeof(float) +
+        2 * alignment * entries_bound(rows, caps->split_count, caps->span_granule);
     // Prefill walks its splits one after another; decode keeps them all open, which costs little at
     // so few rows and lets one wave feed every split.
-    const std::uint32_t in_flight = phase == Phase::decode ? caps->split_count + 1 : 1;
+    const std::uint32_t in_flight =
+        phase == Phase::decode ? splits_open(*caps, geometry.window_tokens, rows) : 1;
     total.splits_in_flight = std::max(total.splits_in_flight, in_flight);
     total.states_bytes =
         std::max(total.states_bytes, align_up(in_flight * state, kRegionAlignment));
@@ -98,6 +102,13 @@ Result<Scratch> scratch(const Basis& basis, Phase phase, std::uint32_t rows) {
     const std::uint64_t workspace = std::max(
         {caps->advance_workspace_bytes, caps->fold_workspace_bytes, caps->finish_workspace_bytes});
     total.workspace_bytes = std::max(total.workspace_bytes, align_up(workspace, kRegionAlignment));
+    run_bytes = std::max(run_bytes, align_up(caps->run_workspace_bytes, kRegionAlignment));
+  }
+  // Where everything is on the device, one call does all of a layer. It uses the places of states
+  // and accumulators, which are not in use then, and what it needs beyond them.
+  const std::uint64_t shared_bytes = total.states_bytes + total.accumulators_bytes;
+  if (run_bytes > shared_bytes) {
+    total.workspace_bytes = std::max(total.workspace_bytes, run_bytes - shared_bytes);
   }
   return total;
 }
@@ -216,8 +227,8 @@ void set_ring(const Basis& basis, std::uint64_t spare_slots, Plan& out) {
   const std::uint64_t group = std::clamp<std::uint64_t>(
       (share - std::min(share, extra)) / 2, 1, std::min(group_max, useful));
   out.group_pages = static_cast<std::uint32_t>(group);
-  out.ring_slots = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(2 * group + extra, kRingSlotsMin, std::max<std::uint64_t>(share, 2)));
+  out.ring_slots = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+      2 * group + extra, kRingSlotsMin, std::max<std::uint64_t>(share, 2)));
 }
 
 // The ring first; the rest resident, evenly over layers and sequences, one page more for the first
@@ -337,8 +348,8 @@ Result<Plan> choose(const Basis& basis, const std::vector<Candidate>& candidates
   const Plan least_resident = resident_layout(basis, narrowest);
   const Plan least_streaming = streaming_minimum(basis, narrowest);
   const bool may_be_resident = basis.request.stream.resident_pages_max >= basis.pages_a_sequence;
-  const bool resident_is_less =
-      may_be_resident && least_resident.regions.total_bytes() <= least_streaming.regions.total_bytes();
+  const bool resident_is_less = may_be_resident && least_resident.regions.total_bytes() <=
+                                                       least_streaming.regions.total_bytes();
   const Plan& least = resident_is_less ? least_resident : least_streaming;
   const std::uint64_t minimum_bytes = least.regions.total_bytes();
   if (arena_bytes != 0 && arena_bytes < minimum_bytes) {
@@ -387,7 +398,8 @@ std::uint64_t gap_pages(const StreamOptions& stream, std::uint64_t page_bytes) {
   constexpr std::uint64_t kNanoseconds = 1'000'000'000;
   // A gap of a minute at 1 TB/s: more is as good as no limit, and the product stays in 64 bits.
   constexpr std::uint64_t kGapMax = 60 * kNanoseconds;
-  const std::uint64_t gap_ns = std::min(kGapMax, stream.gap_ns) + std::min(kGapMax, stream.jitter_ns);
+  const std::uint64_t gap_ns =
+      std::min(kGapMax, stream.gap_ns) + std::min(kGapMax, stream.jitter_ns);
   const std::uint64_t kilobytes_s = std::min<std::uint64_t>(stream.link_bytes_s / 1000, 1ULL << 30);
   const std::uint64_t bytes = kilobytes_s * ((gap_ns + 999) / 1000) / 1000;
   return page_bytes == 0 ? 0 : (bytes + page_bytes - 1) / page_bytes;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer's attention: resident run, ring waves, tail, in ascending order; splits advance over what
-// is there, finished splits fold, at the end the outputs. One sequence after another on the compute
-// lane.
+// A layer's attention. Where everything visible is on the device, one submit does all of it. Else
+// the resident run first, then a wave a group as groups arrive, the tail with the last of them;
+// then the splits fold in ascending order. One sequence after another on the compute lane.
 #include "sequence_call.hpp"
 #include "state.hpp"
+#include "wave.hpp"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 namespace kvspan {
@@ -19,36 +19,45 @@ class LayerAttention {
   LayerAttention(SessionState& state,
                  std::uint32_t layer,
                  const AttendRows& rows,
-                 const StepPart& part,
-                 const kvspan_attention_shape_t& shape)
+                 const StepPart& part)
       : state_(state),
-        layer_(layer),
         rows_(rows),
-        shape_(shape),
-        caps_(state.caps(layer, state.step->phase)),
+        asked_(state.asked(layer, state.step->phase)),
         call_(state.options.geometry.layers[layer],
-              caps_,
+              asked_.caps,
               part,
               {state.parent,
                state.states_lease.range().offset,
                state.accumulators_lease.range().offset,
-               state.step->phase == Phase::prefill ? state.plan.prefill_splits_in_flight
-                                                   : state.plan.decode_splits_in_flight}) {}
+               state.step->phase == Phase::decode ? state.plan.decode_splits_in_flight
+                                                  : state.plan.prefill_splits_in_flight}),
+        all_open_(call_.all_open()) {}
 
-  // Advances every split over the piece's tokens and folds those that are complete. Returns the
-  // compute lane's value behind which the piece is read; 0 when no row sees any of it.
-  [[nodiscard]] Result<std::uint64_t> over(const Piece& piece) {
-    const kvspan_span_t span = span_of(piece);
-    const std::vector<kvspan_entry_t> entries = call_.entries(rows_, span);
-    const std::vector<std::vector<SplitPart>> parts = call_.parts(piece);
+  // Everything at once: `wave` holds all that any row sees. Returns the compute lane's value that
+  // completes the outputs.
+  [[nodiscard]] Result<std::uint64_t> run(const Wave& wave) {
+    const std::vector<kvspan_entry_t> entries = call_.entries(rows_, wave.spans());
+    kvspan_attention_args_t args = args_of(entries);
+    args.workspace = state_.run_workspace();
+    return submit(waits_for(wave.ready()),
+                  [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
+                    return state_.calls->run(queue, args, asked_.caps, submit, error);
+                  });
+  }
+
+  // Advances every split over the wave's tokens. Returns the compute lane's value behind which the
+  // wave is read; 0 when no row sees any of it.
+  [[nodiscard]] Result<std::uint64_t> over(const Wave& wave) {
+    const std::vector<kvspan_entry_t> entries = call_.entries(rows_, wave.spans());
+    const std::vector<std::vector<SplitPart>> parts = call_.parts(wave.runs());
+    const std::size_t each = splits_a_submit();
     std::size_t rounds = 0;
     for (const std::vector<SplitPart>& of_entry : parts) {
-      const std::size_t each = call_.splits_in_flight();
       rounds = std::max(rounds, (of_entry.size() + each - 1) / each);
     }
     std::uint64_t read = 0;
     for (std::size_t round = 0; round < rounds; ++round) {
-      auto value = advance(entries, parts, round, piece.ready);
+      auto value = advance(entries, parts, round, wave.ready());
       if (!value) {
         return value;
       }
@@ -57,19 +66,20 @@ class LayerAttention {
     return read;
   }
 
-  // Writes the outputs. Returns the compute lane's value that completes them.
+  // Folds what is still open and writes the outputs. Returns the compute lane's value that
+  // completes them.
   [[nodiscard]] Result<std::uint64_t> finish() {
-    const kvspan_span_t none{};
-    std::vector<kvspan_entry_t> entries = call_.entries(rows_, none);
-    for (kvspan_entry_t& entry : entries) {
-      entry.spans = nullptr;
-      entry.span_count = 0;
-    }
+    const std::vector<kvspan_entry_t> entries = call_.entries(rows_, {});
     const kvspan_attention_args_t args = args_of(entries);
+    if (all_open_) {
+      if (auto folded = fold_all(args); !folded) {
+        return tl::unexpected(std::move(folded).error());
+      }
+    }
     return submit({},
                   [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
                     return state_.calls->finish(
-                        queue, args, caps_, call_.accumulators().data(), submit, error);
+                        queue, args, asked_.caps, call_.accumulators().data(), submit, error);
                   });
   }
 
@@ -79,17 +89,40 @@ class LayerAttention {
     return state_.lanes->submit(LaneId::compute, waits, call);
   }
 
-  // Round `round` of the parts: as many splits of each entry as may be open at once, then their
-  // folds.
+  [[nodiscard]] Waits waits_for(const Moment& ready) const {
+    Waits waits;
+    waits.moment = ready;
+    waits.points = rows_.ready;
+    return waits;
+  }
+
+  // Of each entry: as many as may be open at once and as a submit takes.
+  [[nodiscard]] std::size_t splits_a_submit() const {
+    const std::size_t taken =
+        asked_.shape.items_max / std::max<std::size_t>(call_.entry_count(), 1);
+    return std::clamp<std::size_t>(call_.splits_in_flight(), 1, std::max<std::size_t>(taken, 1));
+  }
+
+  Result<std::uint64_t> fold(const kvspan_attention_args_t& args,
+                             const std::vector<kvspan_fold_item_t>& folds) {
+    return submit({},
+                  [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
+                    return state_.calls->fold(queue, args, asked_.caps, folds, submit, error);
+                  });
+  }
+
+  // Round `round` of the parts: as many splits of each entry as may be open at once. Unless all
+  // may, those that are complete fold before the next round takes their places.
   Result<std::uint64_t> advance(const std::vector<kvspan_entry_t>& entries,
                                 const std::vector<std::vector<SplitPart>>& parts,
                                 std::size_t round,
                                 const Moment& ready) {
     std::vector<kvspan_advance_item_t> items;
     std::vector<kvspan_fold_item_t> folds;
+    const std::size_t each = splits_a_submit();
     for (std::size_t entry = 0; entry < parts.size(); ++entry) {
-      const std::size_t begin = round * call_.splits_in_flight();
-      const std::size_t end = std::min(parts[entry].size(), begin + call_.splits_in_flight());
+      const std::size_t begin = round * each;
+      const std::size_t end = std::min(parts[entry].size(), begin + each);
       for (std::size_t index = begin; index < end; ++index) {
         const SplitPart& part = parts[entry][index];
         kvspan_advance_item_t item{};
@@ -100,58 +133,47 @@ class LayerAttention {
         item.token_count = part.end - part.begin;
         item.state = call_.state(entry, part.split);
         items.push_back(item);
-        if (part.last) {
+        if (part.last && !all_open_) {
           folds.push_back(call_.fold_item(entry, part.split));
         }
       }
     }
     const kvspan_attention_args_t args = args_of(entries);
-    Waits waits;
-    waits.moment = ready;
-    waits.points = rows_.ready;
-    auto value = submit(
-        waits, [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
-          return state_.calls->advance(queue, args, caps_, items, submit, error);
-        });
-    if (!value || folds.empty()) {
-      return value;
-    }
-    return submit({},
-                  [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
-                    return state_.calls->fold(queue, args, caps_, folds, submit, error);
-                  });
+    auto value =
+        submit(waits_for(ready),
+               [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
+                 return state_.calls->advance(queue, args, asked_.caps, items, submit, error);
+               });
+    return !value || folds.empty() ? value : fold(args, folds);
   }
 
-  [[nodiscard]] kvspan_span_t span_of(const Piece& piece) const {
-    const PageLayout& page = state_.plan.pages[layer_];
-    kvspan_span_t span{};
-    span.first_token = piece.first_token;
-    span.token_count = piece.tokens;
-    span.k.memory = state_.parent;
-    span.k.offset = piece.offset;
-    span.k.page_stride = piece.page_stride;
-    span.k.row_stride = page.k_token_bytes;
-    span.k.head_stride = page.k_row_bytes;
-    span.k.page_tokens = page.page_tokens;
-    if (!piece.page_list.empty()) {
-      span.k.page_list = piece.page_list.data();
-      span.k.page_count = static_cast<std::uint32_t>(piece.page_list.size());
+  Result<void> fold_all(const kvspan_attention_args_t& args) {
+    std::vector<kvspan_fold_item_t> folds;
+    for (std::size_t entry = 0; entry < call_.entry_count(); ++entry) {
+      const RowGroup& group = call_.group(entry);
+      const std::uint64_t first = group.visible_begin / group.split_tokens;
+      for (std::uint64_t split = first; split < first + split_count(group); ++split) {
+        folds.push_back(call_.fold_item(entry, split));
+        if (folds.size() == asked_.shape.items_max) {
+          if (auto folded = fold(args, folds); !folded) {
+            return tl::unexpected(std::move(folded).error());
+          }
+          folds.clear();
+        }
+      }
     }
-    if (state_.options.geometry.layers[layer_].v_in_k) {
-      return span;
+    if (folds.empty()) {
+      return {};
     }
-    span.v = span.k;
-    span.v.offset = piece.offset + page.v_offset;
-    span.v.row_stride = page.v_token_bytes;
-    span.v.head_stride = page.v_row_bytes;
-    return span;
+    auto folded = fold(args, folds);
+    return folded ? Result<void>{} : tl::unexpected(std::move(folded).error());
   }
 
   [[nodiscard]] kvspan_attention_args_t args_of(const std::vector<kvspan_entry_t>& entries) const {
     kvspan_attention_args_t args{};
     args.struct_size = sizeof args;
     args.entry_count = static_cast<std::uint32_t>(entries.size());
-    args.shape = &shape_;
+    args.shape = &asked_.shape;
     args.entries = entries.data();
     args.scale = rows_.scale;
     args.soft_cap = rows_.soft_cap;
@@ -162,84 +184,11 @@ class LayerAttention {
   }
 
   SessionState& state_;
-  std::uint32_t layer_;
   const AttendRows& rows_;
-  const kvspan_attention_shape_t& shape_;
-  const kvspan_attention_caps_t& caps_;
+  const AskedShape& asked_;
   SequenceCall call_;
+  const bool all_open_;
 };
-
-// The resident run of a sequence's layer, as far as it holds visible tokens.
-Piece resident_piece(SessionState& state, std::uint32_t layer, const StepPart& part) {
-  const std::uint64_t page = state.page_tokens();
-  const std::uint64_t total = part.first_token + part.rows;
-  const std::uint64_t first = state.first_visible_page(layer, part.first_token);
-  const std::uint64_t end =
-      std::min<std::uint64_t>(state.plan.resident_pages[layer], (total + page - 1) / page);
-  Piece piece;
-  if (first >= end) {
-    return piece;
-  }
-  piece.first_token = first * page;
-  piece.tokens = std::min(end * page, total) - piece.first_token;
-  piece.offset = state.resident_page(part.sequence, layer, first).offset;
-  piece.page_stride = state.plan.pages[layer].page_bytes;
-  for (std::uint64_t at = first; at < end; ++at) {
-    piece.ready.merge(state.resident_page(part.sequence, layer, at).hazard->before_read());
-  }
-  state.counters.attended_pages += end - first;
-  state.counters.resident_attended_pages += end - first;
-  return piece;
-}
-
-Piece ring_piece(SessionState& state, const FetchedGroup& fetched) {
-  const std::uint64_t page = state.page_tokens();
-  Piece piece;
-  piece.first_token = fetched.group.first_page * page;
-  piece.tokens = fetched.group.pages * page;
-  piece.offset = state.slots_lease.range().offset;
-  piece.page_stride = state.plan.slot_bytes;
-  piece.page_list = fetched.slots;
-  piece.ready = Moment::at(LaneId::upload, fetched.ready);
-  state.counters.attended_pages += fetched.group.pages;
-  state.counters.streamed_pages += fetched.group.pages;
-  state.counters.streamed_bytes +=
-      fetched.group.pages * state.plan.pages[fetched.group.layer].page_bytes;
-  return piece;
-}
-
-// The begun page and those after it, in their tail slots.
-Result<Piece> tail_piece(SessionState& state, std::uint32_t layer, const StepPart& part) {
-  const std::uint64_t page = state.page_tokens();
-  const std::uint64_t total = part.first_token + part.rows;
-  const std::uint64_t first =
-      std::max<std::uint64_t>(state.plan.resident_pages[layer], part.first_token / page);
-  const std::uint64_t end = (total + page - 1) / page;
-  Piece piece;
-  if (first >= end) {
-    return piece;
-  }
-  piece.first_token = first * page;
-  piece.tokens = total - piece.first_token;
-  piece.offset = state.slots_lease.range().offset;
-  piece.page_stride = state.plan.slot_bytes;
-  for (std::uint64_t at = first; at < end; ++at) {
-    const auto slot = state.tails->find({part.sequence, layer, at});
-    if (!slot) {
-      return tl::unexpected(Error{Errc::internal,
-                                  "the tail page " + std::to_string(at) + " of layer " +
-                                      std::to_string(layer) + " left the device; report this bug",
-                                  0,
-                                  0,
-                                  0,
-                                  "tails"});
-    }
-    piece.page_list.push_back(*slot);
-    piece.ready.merge(state.tails->hazard(*slot).before_read());
-  }
-  state.counters.attended_pages += end - first;
-  return piece;
-}
 
 }  // namespace
 
@@ -248,30 +197,43 @@ Result<Piece> tail_piece(SessionState& state, std::uint32_t layer, const StepPar
 Result<std::uint64_t> SessionState::attend_sequence(std::uint32_t layer,
                                                     const AttendRows& rows,
                                                     const StepPart& part) {
-  const kvspan_attention_shape_t shape =
-      attention_shape(options, layer, step->phase, phase_rows(step->phase));
-  LayerAttention attention(*this, layer, rows, part, shape);
-  const Piece resident = resident_piece(*this, layer, part);
-  if (resident.tokens != 0) {
+  LayerAttention attention(*this, layer, rows, part);
+  const bool v_in_k = options.geometry.layers[layer].v_in_k;
+  const std::size_t tails_max = tail_pages(part.rows, page_tokens());
+  Wave resident(plan.pages[layer], v_in_k, parent, tails_max);
+  add_resident(resident, layer, part);
+  if (streamed_pages(layer, part).begin == streamed_pages(layer, part).end) {
+    if (auto added = add_tail(resident, layer, part); !added) {
+      return tl::unexpected(std::move(added).error());
+    }
+    auto done = attention.run(resident);
+    if (done) {
+      read_resident(layer, part, *done);
+      read_tail(layer, part, *done);
+    }
+    return done;
+  }
+  if (!resident.empty()) {
     auto read = attention.over(resident);
     if (!read) {
       return read;
     }
-    const Moment moment = Moment::at(LaneId::compute, *read);
-    const std::uint64_t first = resident.first_token / page_tokens();
-    for (std::uint64_t page = first; page * page_tokens() < resident.first_token + resident.tokens;
-         ++page) {
-      resident_page(part.sequence, layer, page).hazard->read.merge(moment);
-    }
+    read_resident(layer, part, *read);
   }
-  const std::uint64_t first_streamed = std::max<std::uint64_t>(
-      plan.resident_pages[layer], first_visible_page(layer, part.first_token));
-  for (std::uint64_t page = first_streamed; page < part.first_token / page_tokens();) {
+  for (bool last = false; !last;) {
     auto fetched = prefetch->next();
     if (!fetched) {
       return tl::unexpected(std::move(fetched).error());
     }
-    auto read = attention.over(ring_piece(*this, *fetched));
+    last = fetched->group.last;
+    Wave wave(plan.pages[layer], v_in_k, parent, fetched->slots.size() + tails_max);
+    add_group(wave, *fetched);
+    if (last) {
+      if (auto added = add_tail(wave, layer, part); !added) {
+        return tl::unexpected(std::move(added).error());
+      }
+    }
+    auto read = attention.over(wave);
     if (!read) {
       return read;
     }
@@ -279,19 +241,8 @@ Result<std::uint64_t> SessionState::attend_sequence(std::uint32_t layer,
     if (auto pumped = prefetch->pump(); !pumped) {
       return tl::unexpected(std::move(pumped).error());
     }
-    page += fetched->group.pages;
-  }
-  auto tail = tail_piece(*this, layer, part);
-  if (!tail) {
-    return tl::unexpected(std::move(tail).error());
-  }
-  if (tail->tokens != 0) {
-    auto read = attention.over(*tail);
-    if (!read) {
-      return read;
-    }
-    for (const std::uint32_t slot : tail->page_list) {
-      tails->hazard(slot).read.merge(Moment::at(LaneId::compute, *read));
+    if (last) {
+      read_tail(layer, part, *read);
     }
   }
   return attention.finish();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layer's new rows: encoded into their pages on the device, then sent down to the host behind
 // that encode.
+#include "byte_runs.hpp"
 #include "state.hpp"
 
 #include <algorithm>
@@ -10,45 +11,6 @@
 namespace kvspan {
 
 namespace {
-
-struct ByteRun {
-  std::uint64_t offset = 0;  // from the page's start
-  std::uint64_t bytes = 0;
-};
-
-// Bytes of rows in a plane, widened to the copy alignment. Planes begin and end on it, so the
-// widening stays in the plane; it takes along neighbours that are equal on both sides, or dead rows
-// that nobody reads.
-ByteRun run_of(std::uint64_t plane_offset,
-               std::uint64_t plane_bytes,
-               std::uint64_t token_bytes,
-               std::uint64_t first_row,
-               std::uint64_t rows,
-               std::uint64_t alignment) {
-  const std::uint64_t begin = first_row * token_bytes / alignment * alignment;
-  const std::uint64_t end = (first_row + rows) * token_bytes;
-  const std::uint64_t rounded = std::min((end + alignment - 1) / alignment * alignment,
-                                         (plane_bytes + alignment - 1) / alignment * alignment);
-  return {plane_offset + begin, rounded - begin};
-}
-
-std::vector<ByteRun> runs_of(const PageLayout& page,
-                             std::uint64_t first_row,
-                             std::uint64_t rows,
-                             std::uint64_t alignment) {
-  std::vector<ByteRun> runs;
-  runs.push_back(run_of(0, page.k_plane_bytes, page.k_token_bytes, first_row, rows, alignment));
-  if (page.v_plane_bytes != 0) {
-    runs.push_back(
-        run_of(page.v_offset, page.v_plane_bytes, page.v_token_bytes, first_row, rows, alignment));
-  }
-  return runs;
-}
-
-std::uint64_t copy_alignment(const kvspan_copy_limits_t& limits) {
-  return std::max(
-      {limits.source_alignment, limits.target_alignment, limits.bytes_alignment, std::uint64_t{1}});
-}
 
 kvspan_codec_item_t codec_item(const kvspan_rows_t& rows,
                                const PageRows& page,

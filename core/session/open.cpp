@@ -14,26 +14,40 @@ namespace kvspan {
 
 namespace {
 
-// Items of one submit a row: enough for every split of a decode row in one submit.
-constexpr std::uint32_t kItemsARow = 32;
+// Items of one entry in a submit. Decode keeps all splits of an entry open, and a backend with more
+// than this gets several submits; prefill keeps one open.
+constexpr std::uint32_t kDecodeItems = 256;
+constexpr std::uint32_t kPrefillItems = 8;
+
+// Tokens of a wave lie in at most a span a fetched unit, one for the tail, one for the resident
+// run.
+std::uint32_t spans_max(const SessionOptions& options) {
+  return std::max(options.stream.group_pages, kGroupPagesMax) + 2;
+}
 
 Error error_of(Errc code, std::string message, const char* component) {
   return Error{code, std::move(message), 0, 0, 0, component};
 }
 
 // The most that one submit of this session can hold, so that the backend allocates nothing later.
-kvspan_prepare_t limits_of(const Plan& plan, std::uint32_t rows, std::uint32_t sequences) {
-  const std::uint32_t pages = std::max(plan.group_pages, plan.pages_a_sequence);
-  const std::uint32_t tails = tail_pages(rows, plan.pages.front().page_tokens) * sequences;
+kvspan_prepare_t limits_of(const Plan& plan,
+                           std::span<const kvspan_attention_shape_t> shapes,
+                           std::uint32_t sequences) {
+  const std::uint32_t rows = std::max(plan.prefill_rows, plan.decode_rows);
+  const std::uint32_t tails = tail_pages(rows, plan.pages.front().page_tokens);
   kvspan_prepare_t request{};
   request.struct_size = sizeof request;
-  request.segments_max = std::max(plan.group_pages, 2 * tails);
-  request.codec_items_max = 2 * tails;
-  request.attention_items_max = rows * kItemsARow;
-  request.spans_max = rows;
-  const std::uint64_t list = 2ULL * rows * std::max({plan.group_pages, tails, 1U});
-  request.page_list_max = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(std::max<std::uint64_t>(list, pages), UINT32_MAX));
+  request.segments_max = 2 * std::max(plan.group_pages, tails * sequences);
+  request.codec_items_max = 2 * tails * sequences;
+  request.shape_count = static_cast<std::uint32_t>(shapes.size());
+  request.shapes = shapes.data();
+  std::uint32_t entries = 1;
+  for (const kvspan_attention_shape_t& shape : shapes) {
+    entries = std::max(entries, shape.entries_max);
+    request.attention_items_max = std::max(request.attention_items_max, shape.items_max);
+    request.spans_max = std::max(request.spans_max, shape.entries_max * shape.spans_max);
+  }
+  request.page_list_max = 2 * entries * (std::max(plan.group_pages, 1U) + tails);
   return request;
 }
 
@@ -42,8 +56,10 @@ kvspan_prepare_t limits_of(const Plan& plan, std::uint32_t rows, std::uint32_t s
 kvspan_attention_shape_t attention_shape(const SessionOptions& options,
                                          std::size_t layer,
                                          Phase phase,
-                                         std::uint32_t rows) {
+                                         std::uint32_t rows,
+                                         std::uint32_t entries) {
   const LayerGeometry& geometry = options.geometry.layers[layer];
+  const bool prefill = phase == Phase::prefill;
   kvspan_attention_shape_t shape{};
   shape.struct_size = sizeof shape;
   shape.options = options.attention_options;
@@ -57,34 +73,66 @@ kvspan_attention_shape_t attention_shape(const SessionOptions& options,
   shape.head_size_v = geometry.head_size_v;
   shape.q_heads = geometry.q_heads;
   shape.kv_heads = geometry.kv_heads;
-  shape.row_class = phase == Phase::prefill ? KVSPAN_ROWS_PREFILL : KVSPAN_ROWS_DECODE;
+  shape.row_class = prefill ? KVSPAN_ROWS_PREFILL : KVSPAN_ROWS_DECODE;
   shape.error_class = options.error_class;
   shape.memory_kinds = 1U << KVSPAN_MEMORY_DEVICE;
   shape.rows_max = rows;
-  shape.entries_max = rows;
-  shape.items_max = rows * kItemsARow;
-  shape.spans_max = 1;
+  shape.entries_max = entries;
+  shape.items_max = entries * (prefill ? kPrefillItems : kDecodeItems);
+  shape.spans_max = spans_max(options);
   shape.tokens_max = options.context_tokens;
   return shape;
 }
 
+namespace {
+
+// Asks twice: how many entries the rows can make depends on the splits of the first answer, which
+// no number of entries moves.
+Result<AskedShape> asked_shape(const Backend& backend,
+                               const SessionOptions& options,
+                               std::size_t layer,
+                               Phase phase,
+                               std::uint32_t rows) {
+  const auto first = backend.query(attention_shape(options, layer, phase, rows));
+  if (!first) {
+    return tl::unexpected(first.error());
+  }
+  const auto entries =
+      static_cast<std::uint32_t>(entries_bound(rows, first->split_count, first->span_granule));
+  AskedShape asked{attention_shape(options, layer, phase, rows, entries), {}};
+  const auto caps = backend.query(asked.shape);
+  if (!caps) {
+    return tl::unexpected(caps.error());
+  }
+  asked.caps = *caps;
+  return asked;
+}
+
+}  // namespace
+
 CapabilityLookup capabilities_of(const Backend& backend, const SessionOptions& options) {
-  return [backend, options](std::size_t layer, Phase phase, std::uint32_t rows) {
-    return backend.query(attention_shape(options, layer, phase, rows));
-  };
+  return
+      [backend, options](
+          std::size_t layer, Phase phase, std::uint32_t rows) -> Result<kvspan_attention_caps_t> {
+        auto asked = asked_shape(backend, options, layer, phase, rows);
+        if (!asked) {
+          return tl::unexpected(std::move(asked).error());
+        }
+        return asked->caps;
+      };
 }
 
 // Device bytes that the backend took for itself, for submits of the plan's size.
 Result<std::uint64_t> SessionState::prepare_device() {
+  if (auto recorded = record_shapes(); !recorded) {
+    return tl::unexpected(std::move(recorded).error());
+  }
   std::vector<kvspan_attention_shape_t> shapes;
   for (std::size_t layer = 0; layer < plan.pages.size(); ++layer) {
-    shapes.push_back(attention_shape(options, layer, Phase::prefill, plan.prefill_rows));
-    shapes.push_back(attention_shape(options, layer, Phase::decode, plan.decode_rows));
+    shapes.push_back(prefill_shapes[layer].shape);
+    shapes.push_back(decode_shapes[layer].shape);
   }
-  const std::uint32_t rows = std::max(plan.prefill_rows, plan.decode_rows);
-  kvspan_prepare_t prepare = limits_of(plan, rows, options.sequences);
-  prepare.shape_count = static_cast<std::uint32_t>(shapes.size());
-  prepare.shapes = shapes.data();
+  kvspan_prepare_t prepare = limits_of(plan, shapes, options.sequences);
   prepare.depth = options.lanes.depth;
   kvspan_prepared_t prepared{};
   prepared.struct_size = sizeof prepared;
@@ -121,23 +169,24 @@ Result<void> SessionState::lay_out() {
     prepared_device_bytes = *prepared;
     // What the backend took for itself counts too: plan again inside the rest until both fit.
     if (plan.regions.total_bytes() + prepared_device_bytes <= options.arena_bytes) {
-      return record_capabilities();
+      return {};
     }
     request.arena_bytes =
         options.arena_bytes - std::min(options.arena_bytes - 1, prepared_device_bytes);
   }
 }
 
-Result<void> SessionState::record_capabilities() {
-  const auto lookup = capabilities_of(backend, options);
+Result<void> SessionState::record_shapes() {
+  prefill_shapes.clear();
+  decode_shapes.clear();
   for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
-    auto prefill = lookup(layer, Phase::prefill, plan.prefill_rows);
-    auto decode = lookup(layer, Phase::decode, plan.decode_rows);
+    auto prefill = asked_shape(backend, options, layer, Phase::prefill, plan.prefill_rows);
+    auto decode = asked_shape(backend, options, layer, Phase::decode, plan.decode_rows);
     if (!prefill || !decode) {
       return tl::unexpected(prefill ? decode.error() : prefill.error());
     }
-    prefill_caps.push_back(*prefill);
-    decode_caps.push_back(*decode);
+    prefill_shapes.push_back(*prefill);
+    decode_shapes.push_back(*decode);
   }
   return {};
 }
@@ -213,6 +262,19 @@ Result<void> SessionState::make_arena() {
       return tl::unexpected(std::move(lease).error());
     }
     *wanted.lease = std::move(*lease);
+  }
+  return check_scratch();
+}
+
+// run() takes states, accumulators and workspace as one range: they follow each other.
+Result<void> SessionState::check_scratch() const {
+  std::uint64_t at = states_lease.range().offset + plan.regions.states_bytes;
+  for (const Lease* lease : {&accumulators_lease, &workspace_lease}) {
+    if (lease->range().bytes != 0 && lease->range().offset != at) {
+      return tl::unexpected(error_of(
+          Errc::internal, "scratch regions are apart in the arena; report this bug", "session"));
+    }
+    at += lease->range().bytes;
   }
   return {};
 }

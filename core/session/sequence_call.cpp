@@ -47,13 +47,13 @@ SequenceCall::SequenceCall(const LayerGeometry& geometry,
 }
 
 std::vector<kvspan_entry_t> SequenceCall::entries(const AttendRows& rows,
-                                                  const kvspan_span_t& span) const {
+                                                  std::span<const kvspan_span_t> spans) const {
   std::vector<kvspan_entry_t> out;
   for (const RowGroup& group : groups_) {
     const std::uint64_t row = part_.first_row + group.first_row;
     kvspan_entry_t entry{};
-    entry.spans = &span;
-    entry.span_count = 1;
+    entry.spans = spans.data();
+    entry.span_count = static_cast<std::uint32_t>(spans.size());
     entry.visible_end = visible_end_.data() + group.first_row;
     entry.window_begin =
         geometry_.window_tokens == 0 ? nullptr : window_begin_.data() + group.first_row;
@@ -73,16 +73,23 @@ std::vector<kvspan_entry_t> SequenceCall::entries(const AttendRows& rows,
   return out;
 }
 
-std::vector<std::vector<SplitPart>> SequenceCall::parts(const Piece& piece) const {
+std::vector<std::vector<SplitPart>> SequenceCall::parts(std::span<const Tokens> runs) const {
   std::vector<std::vector<SplitPart>> out;
   for (const RowGroup& group : groups_) {
-    out.push_back(split_parts(group,
-                              piece.first_token,
-                              piece.first_token + piece.tokens,
-                              caps_.span_granule,
-                              total_tokens_));
+    std::vector<SplitPart>& parts = out.emplace_back();
+    for (const Tokens& run : runs) {
+      const std::vector<SplitPart> more =
+          split_parts(group, run.begin, run.end, caps_.span_granule, total_tokens_);
+      parts.insert(parts.end(), more.begin(), more.end());
+    }
   }
   return out;
+}
+
+bool SequenceCall::all_open() const {
+  return std::all_of(groups_.begin(), groups_.end(), [this](const RowGroup& group) {
+    return split_count(group) <= places_.splits_in_flight;
+  });
 }
 
 kvspan_state_t SequenceCall::state(std::size_t entry, std::uint64_t split) const {

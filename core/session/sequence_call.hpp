@@ -5,8 +5,10 @@
 #pragma once
 
 #include "state.hpp"
+#include "wave.hpp"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace kvspan {
@@ -33,12 +35,19 @@ class SequenceCall {
 
   [[nodiscard]] std::uint32_t splits_in_flight() const { return places_.splits_in_flight; }
 
-  // Entries that all see `span`, which outlives them.
+  // Entries that all see `spans`, which outlive them.
   [[nodiscard]] std::vector<kvspan_entry_t> entries(const AttendRows& rows,
-                                                    const kvspan_span_t& span) const;
+                                                    std::span<const kvspan_span_t> spans) const;
 
-  // Parts of splits in a piece: [entry][part], ascending.
-  [[nodiscard]] std::vector<std::vector<SplitPart>> parts(const Piece& piece) const;
+  // Parts of splits in runs of tokens: [entry][part], ascending, a split once.
+  [[nodiscard]] std::vector<std::vector<SplitPart>> parts(std::span<const Tokens> runs) const;
+
+  [[nodiscard]] std::size_t entry_count() const { return groups_.size(); }
+
+  [[nodiscard]] const RowGroup& group(std::size_t entry) const { return groups_[entry]; }
+
+  // Whether every entry's splits may be open at once.
+  [[nodiscard]] bool all_open() const;
 
   [[nodiscard]] kvspan_state_t state(std::size_t entry, std::uint64_t split) const;
 

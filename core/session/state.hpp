@@ -41,8 +41,9 @@ struct Sequence {
 struct StepPart {
   std::uint32_t sequence = 0;
   std::uint32_t rows = 0;
-  std::uint32_t first_row = 0;    // in the engine's row buffers
-  std::uint64_t first_token = 0;  // committed tokens when the step began
+  std::uint32_t first_row = 0;        // in the engine's row buffers
+  std::uint64_t first_token = 0;      // committed tokens when the step began
+  std::uint64_t complete_tokens = 0;  // of those, on their way to the host or there
 };
 
 struct Step {
@@ -68,14 +69,18 @@ struct PageRows {
   std::uint32_t engine_row = 0;  // in the engine's buffers
 };
 
-// Tokens of one layer that lie where one span can name them.
-struct Piece {
-  std::uint64_t first_token = 0;
-  std::uint64_t tokens = 0;
-  std::uint64_t offset = 0;  // of slot 0, or of the first page without a list
-  std::uint64_t page_stride = 0;
-  std::vector<std::uint32_t> page_list;  // empty: pages follow each other
-  Moment ready;
+class Wave;
+
+// Pages [begin, end) of a layer.
+struct PageRange {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+// What a backend was asked for a layer in a phase, and its answer.
+struct AskedShape {
+  kvspan_attention_shape_t shape;
+  kvspan_attention_caps_t caps;
 };
 
 struct SessionState {
@@ -91,9 +96,10 @@ struct SessionState {
   // ---- session.cpp
   Result<void> lay_out();
   Result<std::uint64_t> prepare_device();
-  Result<void> record_capabilities();
+  Result<void> record_shapes();
   Result<void> check_alignment();
   Result<void> make_arena();
+  [[nodiscard]] Result<void> check_scratch() const;
   Result<void> make_streams();
   void make_calls();
   Result<void> recover();
@@ -106,7 +112,10 @@ struct SessionState {
   // ---- step.cpp
   Result<void> check_health();
   Result<void> check_step(std::span<const StepRows> rows, Phase phase) const;
-  std::vector<PageGroup> demanded(const std::vector<StepPart>& parts) const;
+  std::uint64_t order_split_tokens(std::uint32_t layer, const StepPart& part, Phase phase) const;
+  std::vector<PageGroup> demanded(const std::vector<StepPart>& parts, Phase phase) const;
+  std::vector<PageGroup> demanded_next(const Step& of) const;
+  std::uint64_t first_visible_token(std::size_t layer, std::uint64_t first_token) const;
   std::uint64_t first_visible_page(std::size_t layer, std::uint64_t first_token) const;
   Result<std::uint64_t> fetch(const PageGroup& group, const std::vector<std::uint32_t>& slots);
   void drop_primed();
@@ -126,6 +135,16 @@ struct SessionState {
   Result<std::uint64_t> publish(std::uint32_t layer, const std::vector<PageRows>& pages);
   Result<void> write_layer(std::uint32_t layer, const WriteRows& rows);
 
+  // ---- pieces.cpp
+  [[nodiscard]] PageRange streamed_pages(std::uint32_t layer, const StepPart& part) const;
+  [[nodiscard]] PageRange resident_range(std::uint32_t layer, const StepPart& part) const;
+  [[nodiscard]] PageRange tail_range(std::uint32_t layer, const StepPart& part) const;
+  void add_resident(Wave& wave, std::uint32_t layer, const StepPart& part);
+  void add_group(Wave& wave, const FetchedGroup& fetched);
+  Result<void> add_tail(Wave& wave, std::uint32_t layer, const StepPart& part);
+  void read_resident(std::uint32_t layer, const StepPart& part, std::uint64_t value);
+  void read_tail(std::uint32_t layer, const StepPart& part, std::uint64_t value);
+
   // ---- attend.cpp
   Result<std::uint64_t> attend_sequence(std::uint32_t layer,
                                         const AttendRows& rows,
@@ -137,8 +156,17 @@ struct SessionState {
     return phase == Phase::prefill ? plan.prefill_rows : plan.decode_rows;
   }
 
-  [[nodiscard]] const kvspan_attention_caps_t& caps(std::uint32_t layer, Phase phase) const {
-    return phase == Phase::prefill ? prefill_caps[layer] : decode_caps[layer];
+  // What a call of `run` may use: states and accumulators of split calls included, which are never
+  // in use then.
+  [[nodiscard]] kvspan_range_t run_workspace() const {
+    const PlanRegions& regions = plan.regions;
+    return {parent,
+            states_lease.range().offset,
+            regions.states_bytes + regions.accumulators_bytes + regions.workspace_bytes};
+  }
+
+  [[nodiscard]] const AskedShape& asked(std::uint32_t layer, Phase phase) const {
+    return phase == Phase::prefill ? prefill_shapes[layer] : decode_shapes[layer];
   }
 
   Backend backend;
@@ -146,8 +174,8 @@ struct SessionState {
   Plan plan;
   kvspan_copy_limits_t limits{};
   std::uint64_t prepared_device_bytes = 0;
-  std::vector<kvspan_attention_caps_t> prefill_caps;  // [layer]
-  std::vector<kvspan_attention_caps_t> decode_caps;   // [layer]
+  std::vector<AskedShape> prefill_shapes;      // [layer]
+  std::vector<AskedShape> decode_shapes;       // [layer]
   std::vector<std::uint32_t> resident_firsts;  // [layer] index of the layer's first resident hazard
 
   std::optional<Arena> arena;

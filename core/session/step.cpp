@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step from outside: what it demands, beginning, fetching groups, committing, priming the next
 // one.
+#include "byte_runs.hpp"
 #include "state.hpp"
 
 #include <algorithm>
@@ -54,30 +55,87 @@ Result<void> SessionState::check_step(std::span<const StepRows> rows, Phase phas
   return {};
 }
 
-// The first page that any row of a step sees: 0 without a window.
-std::uint64_t SessionState::first_visible_page(std::size_t layer, std::uint64_t first_token) const {
+// The first token that any row of a step sees: 0 without a window.
+std::uint64_t SessionState::first_visible_token(std::size_t layer,
+                                                std::uint64_t first_token) const {
   const std::uint64_t window = options.geometry.layers[layer].window_tokens;
   const std::uint64_t end = first_token + 1;
-  return window == 0 || end <= window ? 0 : (end - window) / page_tokens();
+  return window == 0 || end <= window ? 0 : end - window;
 }
 
-// Complete pages behind the resident ones, layer by layer: what the ring carries. The begun page is
-// a tail.
-std::vector<PageGroup> SessionState::demanded(const std::vector<StepPart>& parts) const {
+std::uint64_t SessionState::first_visible_page(std::size_t layer, std::uint64_t first_token) const {
+  return first_visible_token(layer, first_token) / page_tokens();
+}
+
+// S of the part's rows in this layer where pages are fetched round robin over the splits; 0 where
+// one page after another is right: rows with different S would need different orders, prefill walks
+// one split at a time, and a copy may be unable to begin where a split does.
+std::uint64_t SessionState::order_split_tokens(std::uint32_t layer,
+                                               const StepPart& part,
+                                               Phase phase) const {
+  if (phase != Phase::decode) {
+    return 0;
+  }
+  const kvspan_attention_caps_t& caps = asked(layer, phase).caps;
+  const PageLayout& layout = plan.pages[layer];
+  const std::uint64_t alignment = copy_alignment(limits);
+  if (caps.span_granule * layout.k_token_bytes % alignment != 0 ||
+      caps.span_granule * layout.v_token_bytes % alignment != 0) {
+    return 0;
+  }
+  const std::vector<RowGroup> groups = row_groups({part.first_token,
+                                                   part.rows,
+                                                   options.geometry.layers[layer].window_tokens,
+                                                   caps.split_count,
+                                                   caps.span_granule});
+  return groups.size() == 1 && split_count(groups.front()) <= plan.decode_splits_in_flight
+             ? groups.front().split_tokens
+             : 0;
+}
+
+// What the ring carries, layer by layer, for steps of these parts: complete pages that are not
+// resident.
+std::vector<PageGroup> SessionState::demanded(const std::vector<StepPart>& parts,
+                                              Phase phase) const {
   std::vector<PageGroup> groups;
   for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
     for (const StepPart& part : parts) {
-      const std::uint64_t end = part.first_token / page_tokens();
-      std::uint64_t page = std::max<std::uint64_t>(plan.resident_pages[layer],
-                                                   first_visible_page(layer, part.first_token));
-      while (page < end) {
-        const auto pages =
-            static_cast<std::uint32_t>(std::min<std::uint64_t>(plan.group_pages, end - page));
-        groups.push_back({part.sequence, layer, page, pages});
-        page += pages;
+      const PageRange pages = streamed_pages(layer, part);
+      const std::uint64_t complete = std::min(pages.end, part.complete_tokens / page_tokens());
+      const std::vector<PageUnit> units =
+          page_order({pages.begin,
+                      std::max(pages.begin, complete),
+                      page_tokens(),
+                      order_split_tokens(layer, part, phase),
+                      first_visible_token(layer, part.first_token)});
+      for (std::size_t first = 0; first < units.size(); first += plan.group_pages) {
+        const std::size_t end = std::min<std::size_t>(units.size(), first + plan.group_pages);
+        groups.push_back({part.sequence,
+                          layer,
+                          end == units.size(),
+                          {units.begin() + static_cast<std::ptrdiff_t>(first),
+                           units.begin() + static_cast<std::ptrdiff_t>(end)}});
       }
     }
   }
+  return groups;
+}
+
+// The first groups of the step after this one, as far as they fit the ring: most likely it has the
+// same sequences, whose rows are all accepted. If not, what was fetched is dropped.
+std::vector<PageGroup> SessionState::demanded_next(const Step& of) const {
+  std::vector<StepPart> parts = of.parts;
+  for (StepPart& part : parts) {
+    part.complete_tokens = part.first_token;  // the step's own rows are not on the host yet
+    part.first_token += part.rows;
+  }
+  std::vector<PageGroup> groups = demanded(parts, of.phase);
+  std::size_t units = 0;
+  std::size_t kept = 0;
+  while (kept < groups.size() && units < ring->count()) {
+    units += groups[kept++].units.size();
+  }
+  groups.resize(kept);
   return groups;
 }
 
@@ -86,25 +144,34 @@ void SessionState::drop_primed() {
   prefetch->cancel();
 }
 
-// A page's K and V are adjacent on both sides, padding included: one segment a page, one submit a
-// group.
+// A page's K and V are adjacent on both sides, padding included: one segment a page, two a part of
+// one, one submit a group.
 Result<std::uint64_t> SessionState::fetch(const PageGroup& group,
                                           const std::vector<std::uint32_t>& slots) {
   SequenceHistory& history = sequences[group.sequence].history;
+  const PageLayout& layout = plan.pages[group.layer];
   std::vector<kvspan_segment_t> segments;
+  segments.reserve(2 * group.units.size());
   Waits waits;
-  for (std::uint32_t index = 0; index < group.pages; ++index) {
-    const std::uint64_t page = group.first_page + index;
-    const HostPage source = host->page(history.block(page), group.layer);
-    kvspan_segment_t segment{};
-    segment.source = source.memory;
-    segment.source_offset = source.offset;
-    segment.target = parent;
-    segment.target_offset = slots_lease.range().offset + slots[index] * plan.slot_bytes;
-    segment.bytes = plan.pages[group.layer].page_bytes;
-    segment.rows = 1;
-    segments.push_back(segment);
-    waits.moment.merge(history.hazard(group.layer, page).before_read());
+  for (std::size_t index = 0; index < group.units.size(); ++index) {
+    const PageUnit& unit = group.units[index];
+    const HostPage source = host->page(history.block(unit.page), group.layer);
+    const std::uint64_t target = slots_lease.range().offset + slots[index] * plan.slot_bytes;
+    const auto add = [&](std::uint64_t from, std::uint64_t to, std::uint64_t bytes) {
+      segments.push_back(
+          {source.memory, parent, source.offset + from, target + to, bytes, 1, 0, 0});
+    };
+    if (unit.rows == page_tokens()) {
+      add(0, 0, layout.page_bytes);
+    } else {  // its rows lie where a page's first rows would
+      add(unit.first_row * layout.k_token_bytes, 0, unit.rows * layout.k_token_bytes);
+      if (layout.v_plane_bytes != 0) {
+        add(layout.v_offset + unit.first_row * layout.v_token_bytes,
+            layout.v_offset,
+            unit.rows * layout.v_token_bytes);
+      }
+    }
+    waits.moment.merge(history.hazard(group.layer, unit.page).before_read());
     waits.moment.merge(ring->hazard(slots[index]).before_write());
   }
   auto value = copy(LaneId::upload, waits, segments);
@@ -112,8 +179,8 @@ Result<std::uint64_t> SessionState::fetch(const PageGroup& group,
     return tl::unexpected(std::move(value).error());
   }
   const Moment done = Moment::at(LaneId::upload, *value);
-  for (std::uint32_t index = 0; index < group.pages; ++index) {
-    history.hazard(group.layer, group.first_page + index).read.merge(done);
+  for (std::size_t index = 0; index < group.units.size(); ++index) {
+    history.hazard(group.layer, group.units[index].page).read.merge(done);
     ring->hazard(slots[index]) = Hazard{done, {}};
   }
   return value;
@@ -162,11 +229,11 @@ Result<void> Session::begin_step(std::span<const StepRows> rows, Phase phase) {
     if (auto reserved = history.reserve(*state.host, tokens + part.rows); !reserved) {
       return reserved;
     }
-    step.parts.push_back({part.sequence, part.rows, first_row, tokens});
+    step.parts.push_back({part.sequence, part.rows, first_row, tokens, tokens});
     first_row += part.rows;
   }
   const std::uint32_t kept = state.ring->taken();
-  state.prefetch->demand(state.demanded(step.parts));
+  state.prefetch->demand(state.demanded(step.parts, phase), state.demanded_next(step));
   state.counters.primed_pages_dropped += kept - state.ring->taken();
   state.step = std::move(step);
   if (auto pumped = state.prefetch->pump(); !pumped) {
@@ -196,6 +263,7 @@ Result<void> Session::commit(std::span<const std::uint32_t> accepted) {
   const Moment published = Moment::at(LaneId::download, step.published);
   const std::uint64_t page = state.page_tokens();
   std::vector<StepPart> next = step.parts;
+  const Phase phase = step.phase;
   for (std::size_t index = 0; index < accepted.size(); ++index) {
     SequenceHistory& history = state.sequences[step.parts[index].sequence].history;
     history.commit(accepted[index], published);
@@ -203,14 +271,16 @@ Result<void> Session::commit(std::span<const std::uint32_t> accepted) {
     // Complete pages are fetched from now on like all others; pages of rejected rows hold nothing.
     state.tails->forget_before(step.parts[index].sequence, tokens / page);
     state.tails->forget(step.parts[index].sequence, (tokens + page - 1) / page);
-    next[index].first_token = tokens;
+    next[index].first_token = next[index].complete_tokens = tokens;
   }
   state.tails->unpin_all();
   state.step.reset();
   ++state.counters.steps;
   // The next step most likely has the same sequences: its first groups start now, while the engine
   // does other work.
-  state.prefetch->demand(state.demanded(next));
+  const std::uint32_t kept = state.ring->taken();
+  state.prefetch->demand(state.demanded(next, phase), {});
+  state.counters.primed_pages_dropped += kept - state.ring->taken();
   // Priming is an extra: if it fails, so will the next step, which returns why.
   (void)state.prefetch->pump();
   return {};

@@ -3,11 +3,14 @@
 #include "kvspan/core/stream/prefetch.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace kvspan {
 
-void Prefetcher::demand(std::vector<PageGroup> groups) {
+void Prefetcher::demand(std::vector<PageGroup> groups, std::vector<PageGroup> ahead) {
+  groups.insert(
+      groups.end(), std::make_move_iterator(ahead.begin()), std::make_move_iterator(ahead.end()));
   const bool primed_right =
       fetched_.size() <= groups.size() &&
       std::equal(fetched_.begin(),
@@ -17,13 +20,15 @@ void Prefetcher::demand(std::vector<PageGroup> groups) {
   if (!primed_right) {
     cancel();
   }
-  waiting_.assign(groups.begin() + static_cast<std::ptrdiff_t>(fetched_.size()), groups.end());
+  const auto primed = static_cast<std::ptrdiff_t>(fetched_.size());
+  waiting_.assign(std::make_move_iterator(groups.begin() + primed),
+                  std::make_move_iterator(groups.end()));
 }
 
 Result<void> Prefetcher::pump() {
-  while (!waiting_.empty() && waiting_.front().pages <= ring_->free()) {
+  while (!waiting_.empty() && waiting_.front().units.size() <= ring_->free()) {
     FetchedGroup next{waiting_.front(), {}, 0};
-    for (std::uint32_t page = 0; page < next.group.pages; ++page) {
+    for (std::size_t unit = 0; unit < next.group.units.size(); ++unit) {
       next.slots.push_back(ring_->take());
     }
     auto ready = fetch_(next.group, next.slots);
@@ -53,7 +58,7 @@ Result<FetchedGroup> Prefetcher::next() {
   }
   FetchedGroup group = std::move(fetched_.front());
   fetched_.pop_front();
-  handed_out_slots_ += group.group.pages;
+  handed_out_slots_ += static_cast<std::uint32_t>(group.slots.size());
   return group;
 }
 
@@ -61,8 +66,9 @@ void Prefetcher::release(const FetchedGroup& group, const Moment& read) {
   for (const std::uint32_t slot : group.slots) {
     ring_->hazard(slot).read.merge(read);
   }
-  ring_->give_back(group.group.pages);
-  handed_out_slots_ -= group.group.pages;
+  const auto slots = static_cast<std::uint32_t>(group.slots.size());
+  ring_->give_back(slots);
+  handed_out_slots_ -= slots;
 }
 
 void Prefetcher::cancel() {

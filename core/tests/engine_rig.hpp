@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -123,13 +124,20 @@ class Engine {
     return {};
   }
 
-  // One whole step. Fills `outputs`. On failure the step is given up.
-  Result<void> step(const std::vector<EngineRows>& parts, Phase phase, Outputs* outputs) {
+  // Called in every step from now on, when all layers are attended.
+  void before_commit(std::function<void()> what) { before_commit_ = std::move(what); }
+
+  // One whole step, of whose rows the last `rejected` of each sequence are not accepted. Fills
+  // `outputs`. On failure the step is given up.
+  Result<void> step(const std::vector<EngineRows>& parts,
+                    Phase phase,
+                    Outputs* outputs,
+                    std::uint32_t rejected = 0) {
     std::vector<StepRows> rows;
     std::vector<std::uint32_t> accepted;
     for (const EngineRows& part : parts) {
       rows.push_back({part.sequence, part.rows});
-      accepted.push_back(part.rows);
+      accepted.push_back(part.rows - std::min(part.rows, rejected));
     }
     if (auto begun = session_.begin_step(rows, phase); !begun) {
       return begun;
@@ -140,6 +148,9 @@ class Engine {
         session_.cancel_step();
         return done;
       }
+    }
+    if (before_commit_) {
+      before_commit_();
     }
     return session_.commit(accepted);
   }
@@ -222,6 +233,7 @@ class Engine {
   Session& session_;
   SessionOptions options_;
   Content content_ = noise;
+  std::function<void()> before_commit_;
   const Backend* backend_ = nullptr;
   std::uint32_t rows_max_ = 0;
   std::vector<Open> open_;

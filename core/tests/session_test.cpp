@@ -250,13 +250,20 @@ TEST(Session, StreamsExactlyTheVisiblePagesThatAreNotResident) {
   std::uint64_t pages = 0;
   std::uint64_t bytes = 0;
   std::uint64_t published = 0;
+  // In decode a page that lies in two splits comes in two parts, without the padding between K and
+  // V.
+  const auto is_cut = [&](std::uint64_t page, std::uint64_t split) {
+    return split >= 16 && (page * 8 + 7) / split * split > page * 8;
+  };
   const auto expect_step = [&](std::uint64_t token, std::uint32_t rows) {
+    const std::uint64_t split = rows == 1 ? split_tokens(token + 1, 4, 4) : 0;
     for (std::size_t layer = 0; layer < plan.pages.size(); ++layer) {
-      const std::uint64_t whole = token / 8;
-      const std::uint64_t resident = plan.resident_pages[layer];
-      const std::uint64_t streamed = whole > resident ? whole - resident : 0;
-      pages += streamed;
-      bytes += streamed * plan.pages[layer].page_bytes;
+      const PageLayout& layout = plan.pages[layer];
+      for (std::uint64_t page = plan.resident_pages[layer]; page < token / 8; ++page) {
+        ++pages;
+        bytes += is_cut(page, split) ? 8 * (layout.k_token_bytes + layout.v_token_bytes)
+                                     : layout.page_bytes;
+      }
       published += rows * (plan.pages[layer].k_token_bytes + plan.pages[layer].v_token_bytes);
     }
   };

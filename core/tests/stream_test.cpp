@@ -86,7 +86,12 @@ std::vector<PageGroup> groups_of(std::uint32_t layers, std::uint32_t pages, std:
   std::vector<PageGroup> groups;
   for (std::uint32_t layer = 0; layer < layers; ++layer) {
     for (std::uint32_t page = 0; page < pages; page += group) {
-      groups.push_back({0, layer, page, std::min(group, pages - page)});
+      PageGroup& added = groups.emplace_back();
+      added.layer = layer;
+      added.last = page + group >= pages;
+      for (std::uint32_t unit = page; unit < std::min(pages, page + group); ++unit) {
+        added.units.push_back({unit, 0, 4});
+      }
     }
   }
   return groups;
@@ -106,12 +111,12 @@ TEST(Prefetcher, FetchesInDemandOrderAndNeverIntoATakenSlot) {
                             EXPECT_TRUE(in_use.insert(slot).second)
                                 << "slot " << slot << " is still read";
                           }
-                          EXPECT_EQ(into.size(), group.pages);
+                          EXPECT_EQ(into.size(), group.units.size());
                           fetched.push_back(group);
                           return ++value;
                         });
     const std::vector<PageGroup> wanted = groups_of(3, 11, 3);
-    prefetch.demand(wanted);
+    prefetch.demand(wanted, {});
     ASSERT_TRUE(prefetch.pump().has_value());
     for (const PageGroup& expected : wanted) {
       auto group = prefetch.next();
@@ -137,16 +142,16 @@ TEST(Prefetcher, KeepsWhatWasPrimedForTheSameDemandAndDropsTheRest) {
       ring, [&](const PageGroup&, const std::vector<std::uint32_t>&) -> Result<std::uint64_t> {
         return static_cast<std::uint64_t>(++fetches);
       });
-  prefetch.demand(groups_of(2, 6, 3));
+  prefetch.demand(groups_of(2, 6, 3), {});
   ASSERT_TRUE(prefetch.pump().has_value());
   EXPECT_EQ(fetches, 2);
-  prefetch.demand(groups_of(2, 6, 3));
+  prefetch.demand(groups_of(2, 6, 3), {});
   ASSERT_TRUE(prefetch.pump().has_value());
   EXPECT_EQ(fetches, 2);
-  prefetch.demand(groups_of(1, 4, 2));
+  prefetch.demand(groups_of(1, 4, 2), {});
   ASSERT_TRUE(prefetch.pump().has_value());
   EXPECT_EQ(fetches, 4);
-  EXPECT_EQ(prefetch.next()->group, (PageGroup{0, 0, 0, 2}));
+  EXPECT_EQ(prefetch.next()->group, groups_of(1, 4, 2).front());
 }
 
 TEST(Prefetcher, AFailedFetchGivesItsSlotsBack) {
@@ -155,7 +160,7 @@ TEST(Prefetcher, AFailedFetchGivesItsSlotsBack) {
       ring, [](const PageGroup&, const std::vector<std::uint32_t>&) -> Result<std::uint64_t> {
         return tl::unexpected(Error{Errc::device_lost, "gone"});
       });
-  prefetch.demand(groups_of(1, 4, 2));
+  prefetch.demand(groups_of(1, 4, 2), {});
   EXPECT_EQ(prefetch.pump().error().code, Errc::device_lost);
   prefetch.cancel();
   EXPECT_EQ(ring.free(), 4U);

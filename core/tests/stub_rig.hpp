@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stub device for core's tests: virtual time, a seeded scheduler, sparse memory, planted faults.
-// The plugin comes through the SDK's loader like any other. Not here: sessions (engine_rig.hpp).
+// Another plugin where a test names it. The plugin comes through the SDK's loader like any other.
+// Not here: sessions (engine_rig.hpp).
 #pragma once
 
 #include "kvspan/core/backend/backend.hpp"
@@ -19,26 +20,15 @@ namespace kvspan::test {
 class StubRig {
  public:
   explicit StubRig(const std::map<std::string, std::string>& options = {}) {
-    const char* const folder = std::getenv("KVSPAN_TEST_PLUGINS");
-    sdk::LoadOptions load;
-    load.options = options;
-    kvspan_error_t error = empty_error();
-    const std::string file = std::string(folder == nullptr ? "." : folder) + "/kvspan-stub.so";
-    EXPECT_EQ(sdk::Plugin::load(file, load, plugin_, &error), KVSPAN_OK) << error.message;
-    EXPECT_EQ(sdk::Device::open(plugin_, 0, device_, &error), KVSPAN_OK) << error.message;
-    kvspan_device_info_t info{};
-    info.struct_size = sizeof info;
-    EXPECT_EQ(plugin_.device()->describe(plugin_.self(), 0, &info, &error), KVSPAN_OK);
-    BackendTables tables{plugin_.device(),
-                         plugin_.memory(),
-                         plugin_.queue(),
-                         plugin_.fence(),
-                         plugin_.copy(),
-                         plugin_.codec(),
-                         plugin_.attention(),
-                         plugin_.debug()};
-    backend_ = std::make_unique<Backend>(tables, device_.get(), info);
+    open("stub", options);
   }
+
+  // Another plugin than the stub.
+  struct Plugin {
+    std::string name;
+  };
+
+  explicit StubRig(const Plugin& plugin) { open(plugin.name, {}); }
 
   [[nodiscard]] const Backend& backend() const { return *backend_; }
 
@@ -58,6 +48,29 @@ class StubRig {
   [[nodiscard]] kvspan_result_t close(kvspan_error_t* error) { return device_.reset(error); }
 
  private:
+  void open(const std::string& plugin, const std::map<std::string, std::string>& options) {
+    const char* const folder = std::getenv("KVSPAN_TEST_PLUGINS");
+    sdk::LoadOptions load;
+    load.options = options;
+    kvspan_error_t error = empty_error();
+    const std::string file =
+        std::string(folder == nullptr ? "." : folder) + "/kvspan-" + plugin + ".so";
+    EXPECT_EQ(sdk::Plugin::load(file, load, plugin_, &error), KVSPAN_OK) << error.message;
+    EXPECT_EQ(sdk::Device::open(plugin_, 0, device_, &error), KVSPAN_OK) << error.message;
+    kvspan_device_info_t info{};
+    info.struct_size = sizeof info;
+    EXPECT_EQ(plugin_.device()->describe(plugin_.self(), 0, &info, &error), KVSPAN_OK);
+    BackendTables tables{plugin_.device(),
+                         plugin_.memory(),
+                         plugin_.queue(),
+                         plugin_.fence(),
+                         plugin_.copy(),
+                         plugin_.codec(),
+                         plugin_.attention(),
+                         plugin_.debug()};
+    backend_ = std::make_unique<Backend>(tables, device_.get(), info);
+  }
+
   sdk::Plugin plugin_;
   sdk::Device device_;
   std::unique_ptr<Backend> backend_;

@@ -7,7 +7,6 @@
 #include "kvspan/error.h"
 
 #include <cuda_runtime_api.h>
-
 #include <stdexcept>
 #include <string>
 #include <utility>

@@ -9,9 +9,8 @@ namespace {
 constexpr int kThreads = 512;
 
 // Eight independent 16-byte loads before the first use.
-__global__ void __launch_bounds__(kThreads) read_kernel(const uint4* data,
-                                                        std::size_t count,
-                                                        std::uint32_t* out) {
+__global__ void __launch_bounds__(kThreads)
+    read_kernel(const uint4* data, std::size_t count, std::uint32_t* out) {
   constexpr int kLoads = 8;
   std::uint32_t sum = 0;
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * kThreads;
@@ -60,11 +59,8 @@ __global__ void noise_kernel(std::uint32_t* data, std::size_t count, std::uint32
 
 }  // namespace
 
-cudaError_t launch_read(cudaStream_t stream,
-                        const void* data,
-                        std::size_t bytes,
-                        std::uint32_t* out,
-                        int blocks) {
+cudaError_t launch_read(
+    cudaStream_t stream, const void* data, std::size_t bytes, std::uint32_t* out, int blocks) {
   read_kernel<<<blocks, kThreads, 0, stream>>>(
       static_cast<const uint4*>(data), bytes / sizeof(uint4), out);
   return cudaGetLastError();

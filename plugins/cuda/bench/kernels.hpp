@@ -2,19 +2,15 @@
 // The benchmark's own kernels: what the card can do without kvspan.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
 #include <cstdint>
+#include <cuda_runtime_api.h>
 
 namespace kvspan::cuda_bench {
 
 // Reads `bytes` (a multiple of 16) once and writes a word that depends on all of them.
-cudaError_t launch_read(cudaStream_t stream,
-                        const void* data,
-                        std::size_t bytes,
-                        std::uint32_t* out,
-                        int blocks);
+cudaError_t launch_read(
+    cudaStream_t stream, const void* data, std::size_t bytes, std::uint32_t* out, int blocks);
 
 cudaError_t launch_empty(cudaStream_t stream);
 

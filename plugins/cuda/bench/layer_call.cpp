@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kRotatedBytes = 600'000'000;
 constexpr std::uint64_t kPlugBytes = std::uint64_t{512} << 20;
 constexpr std::uint64_t kCallsMax = 120;  // a queue holds 128
-constexpr float kQueryScale = 12.0F;  // scores spread by about 4: some tokens matter far more
+constexpr float kQueryScale = 12.0F;      // scores spread by about 4: some tokens matter far more
 
 // Bound of the default error class on max |error| / max |V|, |V| < 1 here.
 constexpr double kErrorMax = 2e-3;
@@ -73,9 +73,8 @@ void LayerCall::upload() {
     for (std::uint64_t index = 0; index < count; ++index) {
       const std::uint64_t set = (first + index) / set_pages_;
       const std::uint64_t page = (first + index) % set_pages_;
-      std::memcpy(plug_source_.address + index * page_bytes,
-                  pages_.page(set, page).data(),
-                  page_bytes);
+      std::memcpy(
+          plug_source_.address + index * page_bytes, pages_.page(set, page).data(), page_bytes);
     }
     const kvspan_segment_t segment{plug_source_.memory.get(),
                                    history_.get(),
@@ -182,10 +181,11 @@ std::vector<double> LayerCall::time(int repetitions) {
   for (int repetition = 0; repetition < repetitions; ++repetition) {
     seconds.push_back(time_once(calls, kPlugBytes, covered));
     if (!covered) {
-      throw Failure(fmt::format("{} submits took longer than a copy of {} bytes, so the times "
-                                "would be the host's",
-                                calls,
-                                kPlugBytes));
+      throw Failure(
+          fmt::format("{} submits took longer than a copy of {} bytes, so the times "
+                      "would be the host's",
+                      calls,
+                      kPlugBytes));
     }
   }
   return seconds;
@@ -231,9 +231,8 @@ std::string LayerCall::verify() {
   if (!(worst <= kErrorMax)) {
     throw Failure(fmt::format("an output is wrong by {:.3g}, allowed {:.3g}", worst, kErrorMax));
   }
-  return fmt::format("4 of {} output heads against f64, worst {:.2g}",
-                     sets_ * case_.rows * heads,
-                     worst);
+  return fmt::format(
+      "4 of {} output heads against f64, worst {:.2g}", sets_ * case_.rows * heads, worst);
 }
 
 }  // namespace kvspan::cuda_bench

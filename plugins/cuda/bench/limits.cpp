@@ -80,8 +80,8 @@ void measure_link(const Stream& stream, void* device, Limits& out) {
   const auto rate = [&](cudaMemcpyKind kind) {
     const double seconds = stream.median(7, [&](int run) {
       for (int copy = 0; copy < kCopies; ++copy) {
-        char* const place = static_cast<char*>(device) +
-                            static_cast<std::size_t>((run + copy) % 4) * kCopyBytes;
+        char* const place =
+            static_cast<char*>(device) + static_cast<std::size_t>((run + copy) % 4) * kCopyBytes;
         void* const target = kind == cudaMemcpyHostToDevice ? static_cast<void*>(place) : raw;
         const void* const source = kind == cudaMemcpyHostToDevice ? raw : place;
         check(cudaMemcpyAsync(target, source, kCopyBytes, kind, stream.get()), "copying");
@@ -119,9 +119,9 @@ void measure_read(const Stream& stream, const char* pool, Limits& out) {
     }
     check(cudaStreamEndCapture(stream.get(), &graph), "capturing");
     check(cudaGraphInstantiate(&executable, graph, 0), "a graph");
-    const double each =
-        stream.median(9, [&](int) { check(cudaGraphLaunch(executable, stream.get()), "a graph"); }) /
-        static_cast<double>(launches);
+    const double each = stream.median(9, [&](int) {
+      check(cudaGraphLaunch(executable, stream.get()), "a graph");
+    }) / static_cast<double>(launches);
     cudaGraphExecDestroy(executable);
     cudaGraphDestroy(graph);
     const auto x = static_cast<double>(size);

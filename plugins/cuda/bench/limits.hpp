@@ -11,11 +11,11 @@
 namespace kvspan::cuda_bench {
 
 struct Limits {
-  double link_up = 0.0;      // L: pinned host to device, 256 MiB copies, bytes/s
-  double link_down = 0.0;    // device to host
-  double read_start = 0.0;   // a of T_read(B) = a + B / rate, seconds
-  double read_rate = 0.0;    // bytes/s
-  double launch_wall = 0.0;  // empty kernel, launch to synchronised
+  double link_up = 0.0;        // L: pinned host to device, 256 MiB copies, bytes/s
+  double link_down = 0.0;      // device to host
+  double read_start = 0.0;     // a of T_read(B) = a + B / rate, seconds
+  double read_rate = 0.0;      // bytes/s
+  double launch_wall = 0.0;    // empty kernel, launch to synchronised
   double launch_queued = 0.0;  // each of many empty kernels
   std::string card;
   int driver = 0;

@@ -87,16 +87,17 @@ void write(const Options& options, const nlohmann::ordered_json& document) {
 int measure(const Options& options, const std::vector<Task>& tasks) {
   const Clock::time_point start = Clock::now();
   const Limits limits = options.dry ? made_up_limits() : measure_limits();
-  fmt::print("{}: L {:.2f} GB/s up, {:.2f} down; T_read(B) = {:.2f} us + B / {:.3f} TB/s; empty "
-             "launch {:.1f} us, queued {:.2f} us ({:.1f} s)\n",
-             limits.card,
-             limits.link_up * 1e-9,
-             limits.link_down * 1e-9,
-             limits.read_start * 1e6,
-             limits.read_rate * 1e-12,
-             limits.launch_wall * 1e6,
-             limits.launch_queued * 1e6,
-             seconds_since(start));
+  fmt::print(
+      "{}: L {:.2f} GB/s up, {:.2f} down; T_read(B) = {:.2f} us + B / {:.3f} TB/s; empty "
+      "launch {:.1f} us, queued {:.2f} us ({:.1f} s)\n",
+      limits.card,
+      limits.link_up * 1e-9,
+      limits.link_down * 1e-9,
+      limits.read_start * 1e6,
+      limits.read_rate * 1e-12,
+      limits.launch_wall * 1e6,
+      limits.launch_queued * 1e6,
+      seconds_since(start));
   const Rig rig(options.plugin);
   PagePool pages;
   const Bench bench{rig, limits, pages};

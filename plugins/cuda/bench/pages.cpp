@@ -92,7 +92,8 @@ std::vector<double> exact_attention(const RandomPages& pages,
   std::vector<double> scores(visible_end);
   double most = -std::numeric_limits<double>::infinity();
   const auto row_of = [&](std::uint64_t token, std::uint64_t plane, std::uint64_t token_bytes) {
-    return pages.page(layer, token / kPageTokens).data() + plane + token % kPageTokens * token_bytes;
+    return pages.page(layer, token / kPageTokens).data() + plane +
+           token % kPageTokens * token_bytes;
   };
   for (std::uint64_t token = 0; token < visible_end; ++token) {
     const std::byte* const row =

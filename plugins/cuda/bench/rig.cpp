@@ -88,10 +88,10 @@ kvspan_point_t Line::copy(std::span<const kvspan_point_t> waits,
 
 kvspan_point_t Line::fill(const DeviceMemory& memory, std::uint64_t bytes, std::uint8_t pattern) {
   const kvspan_range_t range{memory.get(), 0, bytes};
-  return submit(
-      {}, [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
-        return rig_.tables().copy->fill(queue, &range, pattern, 1, submit, error);
-      });
+  return submit({},
+                [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
+                  return rig_.tables().copy->fill(queue, &range, pattern, 1, submit, error);
+                });
 }
 
 void Line::wait(const kvspan_point_t& point) const {

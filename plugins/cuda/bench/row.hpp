@@ -27,7 +27,7 @@ struct Row {
   std::string id;    // "P7"
   std::string what;  // "A q8_0/q4_0 w1 32K"
   double value = 0.0;
-  std::string unit;  // "of L", "of T_read", "x ggml"
+  std::string unit;    // "of L", "of T_read", "x ggml"
   double floor = 0.0;  // 0: told, not judged
   double goal = 0.0;
   Better better = Better::higher;

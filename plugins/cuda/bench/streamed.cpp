@@ -40,16 +40,16 @@ Streamed::Streamed(const Rig& rig, const RandomPages& pages, const StreamCase& a
       session_(take(Session::open(rig.backend(), options_of(pages, asked)), "opening a session")),
       tokens_(asked.tokens) {
   sequence_ = take(session_.add_sequence(), "a sequence");
-  take(session_.load(sequence_,
-                     asked.tokens,
-                     [&](std::uint32_t layer,
-                         std::uint64_t page,
-                         std::span<std::byte> bytes) -> Result<void> {
-                       const auto from = pages.page(layer, page);
-                       std::memcpy(bytes.data(), from.data(), std::min(bytes.size(), from.size()));
-                       return {};
-                     }),
-       "loading the history");
+  take(
+      session_.load(
+          sequence_,
+          asked.tokens,
+          [&](std::uint32_t layer, std::uint64_t page, std::span<std::byte> bytes) -> Result<void> {
+            const auto from = pages.page(layer, page);
+            std::memcpy(bytes.data(), from.data(), std::min(bytes.size(), from.size()));
+            return {};
+          }),
+      "loading the history");
   place_rows();
 }
 
@@ -109,7 +109,8 @@ double Streamed::step() {
       take(session_.wait(last_), "waiting for a layer");
     }
     if (case_.gap_seconds > 0.0) {
-      for (const Clock::time_point begin = Clock::now(); seconds_since(begin) < case_.gap_seconds;) {
+      for (const Clock::time_point begin = Clock::now();
+           seconds_since(begin) < case_.gap_seconds;) {
         std::this_thread::yield();
       }
     }

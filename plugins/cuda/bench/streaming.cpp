@@ -58,12 +58,11 @@ Measured measure(const Bench& bench, const StreamCase& asked) {
   row.seconds = spread_of(seconds);
   row.bytes = (after.streamed_bytes - before.streamed_bytes) / kSteps;
   const auto pages = static_cast<double>(after.streamed_pages - before.streamed_pages);
-  row.details = {
-      {"gbytes_s", static_cast<double>(row.bytes) / row.seconds.median * 1e-9},
-      {"cpu_us_page_process", (cpu_after.process - cpu_before.process) / pages * 1e6},
-      {"cpu_us_page_thread", (cpu_after.thread - cpu_before.thread) / pages * 1e6},
-      {"ring_pages", engine.session().plan().ring_slots},
-      {"group_pages", engine.session().plan().group_pages}};
+  row.details = {{"gbytes_s", static_cast<double>(row.bytes) / row.seconds.median * 1e-9},
+                 {"cpu_us_page_process", (cpu_after.process - cpu_before.process) / pages * 1e6},
+                 {"cpu_us_page_thread", (cpu_after.thread - cpu_before.thread) / pages * 1e6},
+                 {"ring_pages", engine.session().plan().ring_slots},
+                 {"group_pages", engine.session().plan().group_pages}};
   return out;
 }
 
@@ -99,13 +98,11 @@ void add_streamed(std::vector<Task>& tasks) {
     asked.wait_each_layer = wait;
     asked.stream.group_pages = group;
     asked.stream.resident_pages_max = 0;
-    tasks.push_back({id,
-                     fmt::format("A w{} {}K groups of {}{}",
-                                 width,
-                                 tokens / 1024,
-                                 group,
-                                 wait ? " waits a layer" : ""),
-                     [=](const Bench& bench) { return streamed(bench, asked, floor, goal); }});
+    tasks.push_back(
+        {id,
+         fmt::format(
+             "A w{} {}K groups of {}{}", width, tokens / 1024, group, wait ? " waits a layer" : ""),
+         [=](const Bench& bench) { return streamed(bench, asked, floor, goal); }});
   };
   constexpr std::uint64_t k = 1024;
   add("P2", 32 * k, 1, 16, false, 0.94, 0.97);

@@ -26,12 +26,16 @@ enum class Phase : std::uint8_t { prefill, decode };
 using CapabilityLookup = std::function<Result<kvspan_attention_caps_t>(
     std::size_t layer, Phase phase, std::uint32_t rows)>;
 
+// A group of this many pages costs the link next to nothing between copies; more slots hide nothing
+// and are better resident.
+inline constexpr std::uint32_t kGroupPagesMax = 32;
+
 // How history that is not resident comes to the device.
 struct StreamOptions {
-  std::uint32_t group_pages = 0;       // pages a fetch; 0 = up to 32, as the arena allows
-  std::uint64_t gap_ns = 0;            // time in which nobody consumes K/V, between two layers
-  std::uint64_t jitter_ns = 0;         // by which a group may be late
-  std::uint64_t link_bytes_s = 0;      // rate at which pages come; 0 = not known: no ring for gaps
+  std::uint32_t group_pages = 0;   // pages a fetch; 0 = up to 32, as the arena allows
+  std::uint64_t gap_ns = 0;        // time in which nobody consumes K/V, between two layers
+  std::uint64_t jitter_ns = 0;     // by which a group may be late
+  std::uint64_t link_bytes_s = 0;  // rate at which pages come; 0 = not known: no ring for gaps
   std::uint32_t resident_pages_max = UINT32_MAX;  // a layer and sequence
 };
 
@@ -109,6 +113,14 @@ struct Plan {
 [[nodiscard]] constexpr std::uint32_t tail_pages(std::uint32_t rows, std::uint32_t page_tokens) {
   const std::uint64_t span = static_cast<std::uint64_t>(rows) + page_tokens - 1;
   return static_cast<std::uint32_t>((span + page_tokens - 1) / page_tokens + 1);
+}
+
+// Rows whose S differs are separate entries with separately aligned states. S grows by a granule
+// every N granules of tokens, so a chunk of `rows` rows meets at most this many values.
+[[nodiscard]] constexpr std::uint64_t entries_bound(std::uint32_t rows,
+                                                    std::uint32_t splits,
+                                                    std::uint32_t granule) {
+  return (rows - 1) / (static_cast<std::uint64_t>(splits) * granule) + 2;
 }
 
 // S(n): tokens of a split of a history of n visible tokens, N splits, cut at granules.

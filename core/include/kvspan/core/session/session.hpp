@@ -159,10 +159,12 @@ class Session {
 [[nodiscard]] CapabilityLookup capabilities_of(const Backend& backend,
                                                const SessionOptions& options);
 
-// The shape that is asked about for a layer in a phase.
+// The shape that is asked about for a layer in a phase, for steps that make up to `entries` entries
+// of a sequence's rows.
 [[nodiscard]] kvspan_attention_shape_t attention_shape(const SessionOptions& options,
                                                        std::size_t layer,
                                                        Phase phase,
-                                                       std::uint32_t rows);
+                                                       std::uint32_t rows,
+                                                       std::uint32_t entries = 1);
 
 }  // namespace kvspan

@@ -6,6 +6,7 @@
 
 #include "kvspan/core/backend/lane.hpp"
 #include "kvspan/core/error.hpp"
+#include "kvspan/core/stream/page_order.hpp"
 #include "kvspan/core/stream/slot_ring.hpp"
 #include "kvspan/core/stream/tail_slots.hpp"
 
@@ -16,12 +17,12 @@
 
 namespace kvspan {
 
-// Consecutive pages of one layer of one sequence: one copy, one wave.
+// Pages of one layer of one sequence, in whole or in part: one copy, one wave, a slot a unit.
 struct PageGroup {
   std::uint32_t sequence = 0;
   std::uint32_t layer = 0;
-  std::uint64_t first_page = 0;
-  std::uint32_t pages = 0;
+  bool last = false;  // of its layer and sequence in a step
+  std::vector<PageUnit> units;
 
   [[nodiscard]] bool operator==(const PageGroup&) const = default;
 };
@@ -29,7 +30,7 @@ struct PageGroup {
 // A group whose copy was submitted.
 struct FetchedGroup {
   PageGroup group;
-  std::vector<std::uint32_t> slots;  // [page of the group]
+  std::vector<std::uint32_t> slots;  // [unit of the group]
   std::uint64_t ready = 0;           // value of the upload lane
 };
 
@@ -44,9 +45,10 @@ class Prefetcher {
   // `ring` outlives the prefetcher.
   Prefetcher(SlotRing& ring, FetchGroup fetch) : ring_(&ring), fetch_(std::move(fetch)) {}
 
-  // What the step reads, in order. Groups that were primed for exactly this are kept; if the primed
-  // ones differ, all are dropped (their slots wait for their copies by hazard).
-  void demand(std::vector<PageGroup> groups);
+  // What a step reads, in order, and `ahead` of it the first groups of the step after, so that the
+  // link does not rest between the two. Groups that were primed for exactly this are kept; if the
+  // primed ones differ, all are dropped (their slots wait for their copies by hazard).
+  void demand(std::vector<PageGroup> groups, std::vector<PageGroup> ahead);
 
   // Fetches groups while slots are free. Errors: the submit's own.
   [[nodiscard]] Result<void> pump();

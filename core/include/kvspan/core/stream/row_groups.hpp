@@ -27,6 +27,12 @@ struct RowGroup {
   std::uint64_t visible_end = 0;    // past the last token that any row sees
 };
 
+// Splits that some row of a group sees.
+[[nodiscard]] inline std::uint64_t split_count(const RowGroup& group) {
+  return (group.visible_end - 1) / group.split_tokens - group.visible_begin / group.split_tokens +
+         1;
+}
+
 [[nodiscard]] std::vector<RowGroup> row_groups(const RowGroupRequest& request);
 
 // Tokens [begin, end) of split `split`, to be advanced in one item.

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a layer's tokens are on the device when it is attended: resident run, ring slots, tail
+// slots; and who reads them.
+#include "state.hpp"
+#include "wave.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+namespace kvspan {
+
+// Complete pages that the rows of a step see and that are not resident.
+PageRange SessionState::streamed_pages(std::uint32_t layer, const StepPart& part) const {
+  const std::uint64_t end = part.first_token / page_tokens();
+  const std::uint64_t first = std::max<std::uint64_t>(plan.resident_pages[layer],
+                                                      first_visible_page(layer, part.first_token));
+  return {std::min(first, end), end};
+}
+
+// Resident pages that the rows of a step see, the step's own rows included.
+PageRange SessionState::resident_range(std::uint32_t layer, const StepPart& part) const {
+  const std::uint64_t total = part.first_token + part.rows;
+  const std::uint64_t end = std::min<std::uint64_t>(plan.resident_pages[layer],
+                                                    (total + page_tokens() - 1) / page_tokens());
+  return {std::min(first_visible_page(layer, part.first_token), end), end};
+}
+
+// The begun page and those after it, as far as they are not resident.
+PageRange SessionState::tail_range(std::uint32_t layer, const StepPart& part) const {
+  const std::uint64_t total = part.first_token + part.rows;
+  const std::uint64_t end = (total + page_tokens() - 1) / page_tokens();
+  const std::uint64_t first =
+      std::max<std::uint64_t>(plan.resident_pages[layer], part.first_token / page_tokens());
+  return {std::min(first, end), end};
+}
+
+void SessionState::add_resident(Wave& wave, std::uint32_t layer, const StepPart& part) {
+  const PageRange pages = resident_range(layer, part);
+  if (pages.begin == pages.end) {
+    return;
+  }
+  const std::uint64_t total = part.first_token + part.rows;
+  wave.add_run({pages.begin * page_tokens(), std::min(pages.end * page_tokens(), total)},
+               resident_page(part.sequence, layer, pages.begin).offset,
+               plan.pages[layer].page_bytes);
+  for (std::uint64_t page = pages.begin; page < pages.end; ++page) {
+    wave.wait_for(resident_page(part.sequence, layer, page).hazard->before_read());
+  }
+  counters.attended_pages += pages.end - pages.begin;
+  counters.resident_attended_pages += pages.end - pages.begin;
+}
+
+void SessionState::read_resident(std::uint32_t layer, const StepPart& part, std::uint64_t value) {
+  const PageRange pages = resident_range(layer, part);
+  const Moment read = Moment::at(LaneId::compute, value);
+  for (std::uint64_t page = pages.begin; page < pages.end; ++page) {
+    resident_page(part.sequence, layer, page).hazard->read.merge(read);
+  }
+}
+
+void SessionState::add_group(Wave& wave, const FetchedGroup& fetched) {
+  const std::vector<PageUnit>& units = fetched.group.units;
+  std::vector<std::size_t> order(units.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return units[a].page != units[b].page ? units[a].page < units[b].page
+                                          : units[a].first_row < units[b].first_row;
+  });
+  const PageLayout& layout = plan.pages[fetched.group.layer];
+  for (const std::size_t index : order) {
+    const PageUnit& unit = units[index];
+    wave.add_slot(unit, fetched.slots[index], slots_lease.range().offset, plan.slot_bytes);
+    // A page that comes in parts counts once, with its last row.
+    const std::uint64_t whole = unit.first_row + unit.rows == page_tokens() ? 1 : 0;
+    counters.attended_pages += whole;
+    counters.streamed_pages += whole;
+    counters.streamed_bytes += unit.rows == page_tokens()
+                                   ? layout.page_bytes
+                                   : unit.rows * (layout.k_token_bytes + layout.v_token_bytes);
+  }
+  wave.wait_for(Moment::at(LaneId::upload, fetched.ready));
+}
+
+Result<void> SessionState::add_tail(Wave& wave, std::uint32_t layer, const StepPart& part) {
+  const PageRange pages = tail_range(layer, part);
+  for (std::uint64_t page = pages.begin; page < pages.end; ++page) {
+    const auto slot = tails->find({part.sequence, layer, page});
+    if (!slot) {
+      return tl::unexpected(Error{Errc::internal,
+                                  "the tail page " + std::to_string(page) + " of layer " +
+                                      std::to_string(layer) + " left the device; report this bug",
+                                  0,
+                                  0,
+                                  0,
+                                  "tails"});
+    }
+    wave.add_slot({page, 0, page_tokens()}, *slot, slots_lease.range().offset, plan.slot_bytes);
+    wave.wait_for(tails->hazard(*slot).before_read());
+  }
+  if (pages.begin != pages.end) {
+    wave.trim(part.first_token + part.rows);
+  }
+  counters.attended_pages += pages.end - pages.begin;
+  return {};
+}
+
+void SessionState::read_tail(std::uint32_t layer, const StepPart& part, std::uint64_t value) {
+  const PageRange pages = tail_range(layer, part);
+  for (std::uint64_t page = pages.begin; page < pages.end; ++page) {
+    if (const auto slot = tails->find({part.sequence, layer, page})) {
+      tails->hazard(*slot).read.merge(Moment::at(LaneId::compute, value));
+    }
+  }
+}
+
+}  // namespace kvspan

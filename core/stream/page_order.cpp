@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// page_order(): a cursor a split, one page of each in turn.
+#include "kvspan/core/stream/page_order.hpp"
+
+#include <algorithm>
+
+namespace kvspan {
+
+namespace {
+
+std::vector<PageUnit> in_order(const PageOrderRequest& request) {
+  std::vector<PageUnit> units;
+  for (std::uint64_t page = request.first_page; page < request.end_page; ++page) {
+    units.push_back({page, 0, request.page_tokens});
+  }
+  return units;
+}
+
+// Tokens of a split that are still to come.
+struct Cursor {
+  std::uint64_t next;
+  std::uint64_t end;
+};
+
+}  // namespace
+
+std::vector<PageUnit> page_order(const PageOrderRequest& request) {
+  const std::uint64_t page_tokens = request.page_tokens;
+  const std::uint64_t split_tokens = request.split_tokens;
+  if (split_tokens < 2 * page_tokens) {
+    return in_order(request);
+  }
+  const std::uint64_t begin = request.first_page * page_tokens;
+  const std::uint64_t end = request.end_page * page_tokens;
+  std::vector<Cursor> cursors;
+  for (std::uint64_t at = begin; at < end;) {
+    const std::uint64_t split_end =
+        (std::max(at, request.first_token) / split_tokens + 1) * split_tokens;
+    cursors.push_back({at, std::min(split_end, end)});
+    at = split_end;
+  }
+  std::vector<PageUnit> units;
+  units.reserve(request.end_page - request.first_page + cursors.size());
+  while (!cursors.empty()) {
+    for (Cursor& cursor : cursors) {
+      const std::uint64_t page = cursor.next / page_tokens;
+      const std::uint64_t stop = std::min(cursor.end, (page + 1) * page_tokens);
+      units.push_back({page,
+                       static_cast<std::uint32_t>(cursor.next % page_tokens),
+                       static_cast<std::uint32_t>(stop - cursor.next)});
+      cursor.next = stop;
+    }
+    std::erase_if(cursors, [](const Cursor& cursor) { return cursor.next == cursor.end; });
+  }
+  return units;
+}
+
+}  // namespace kvspan
