@@ -114,6 +114,7 @@ Result<void> HostPages::grow() {
   }
   std::memset(chunk.address, 0, chunk_bytes_);
   const auto number = static_cast<std::uint32_t>(chunks_.size());
+  memories_.insert(chunk.memory.get());
   chunks_.push_back(std::move(chunk));
   allocated_bytes_ += chunk_bytes_;
   for (std::uint32_t index = chunk_blocks_; index-- > 0;) {
@@ -138,9 +139,7 @@ void HostPages::release(HostBlock block) {
 }
 
 bool HostPages::owns(const kvspan_memory_t* memory) const {
-  return std::any_of(chunks_.begin(), chunks_.end(), [memory](const Chunk& chunk) {
-    return chunk.memory.get() == memory;
-  });
+  return memories_.count(memory) != 0;
 }
 
 HostPage HostPages::page(HostBlock block, std::size_t layer) const {

@@ -13,9 +13,9 @@ namespace kvspan::cuda_bench {
 namespace {
 
 constexpr std::uint64_t kRotatedBytes = 600'000'000;
-constexpr std::uint64_t kPlugBytes = std::uint64_t{512} << 20;
 constexpr std::uint64_t kCallsMax = 120;  // a queue holds 128
-constexpr float kQueryScale = 12.0F;      // scores spread by about 4: some tokens matter far more
+constexpr std::uint64_t kOutBytesMax = std::uint64_t{256} << 20;
+constexpr float kQueryScale = 12.0F;  // scores spread by about 4: some tokens matter far more
 
 // Bound of the default error class on max |error| / max |V|, |V| < 1 here.
 constexpr double kErrorMax = 2e-3;
@@ -26,45 +26,29 @@ std::uint64_t align_up(std::uint64_t value) {
 
 }  // namespace
 
-LayerCall::LayerCall(const Rig& rig, const RandomPages& pages, const LayerCase& asked)
-    : rig_(rig),
-      pages_(pages),
-      case_(asked),
-      compute_(rig, KVSPAN_ROLE_COMPUTE),
-      upload_(rig, KVSPAN_ROLE_UPLOAD) {
-  const LayerGeometry& layer = pages.layer();
-  shape_.struct_size = sizeof shape_;
-  shape_.k_type = layer.k_type;
-  shape_.v_type = layer.v_type;
-  shape_.head_size_k = layer.head_size_k;
-  shape_.head_size_v = layer.head_size_v;
-  shape_.q_heads = layer.q_heads;
-  shape_.kv_heads = layer.kv_heads;
-  shape_.row_class = asked.row_class;
-  shape_.error_class = KVSPAN_ERROR_E1;
-  shape_.memory_kinds = 1U << KVSPAN_MEMORY_DEVICE;
-  shape_.rows_max = asked.rows;
-  shape_.entries_max = 1;
-  shape_.items_max = 1;
-  shape_.spans_max = 1;
-  shape_.tokens_max = asked.tokens;
-  caps_ = take(rig.backend().query(shape_), "asking for the shape");
+LayerHistory::LayerHistory(const Rig& rig,
+                           const RandomPages& pages,
+                           const Plug& plug,
+                           const LayerCase& asked)
+    : pages_(pages), case_(asked) {
   set_pages_ = (asked.tokens + kPageTokens - 1) / kPageTokens;
   const std::uint64_t set_bytes = set_pages_ * pages.layout().page_bytes;
   sets_ = std::max<std::uint64_t>(2, kRotatedBytes / set_bytes + 1);
-  history_ = device_memory(rig, sets_ * set_bytes);
-  workspace_ = device_memory(rig, std::max<std::uint64_t>(caps_.run_workspace_bytes, 1));
-  plug_source_ = host_memory(rig, kPlugBytes);
-  plug_target_ = device_memory(rig, kPlugBytes);
-  upload();
-  make_rows();
+  if (asked.memory_kind == KVSPAN_MEMORY_DEVICE) {
+    device_ = device_memory(rig, sets_ * set_bytes);
+    upload(rig, plug);
+  } else {
+    host_ = host_memory(rig, sets_ * set_bytes);
+    map();
+  }
 }
 
-std::uint64_t LayerCall::bytes() const {
+std::uint64_t LayerHistory::bytes() const {
   return case_.tokens * (pages_.layout().k_token_bytes + pages_.layout().v_token_bytes);
 }
 
-void LayerCall::upload() {
+void LayerHistory::upload(const Rig& rig, const Plug& plug) {
+  Line line(rig, KVSPAN_ROLE_UPLOAD);
   const std::uint64_t page_bytes = pages_.layout().page_bytes;
   const std::uint64_t each = kPlugBytes / page_bytes;
   const std::uint64_t all = sets_ * set_pages_;
@@ -74,47 +58,34 @@ void LayerCall::upload() {
       const std::uint64_t set = (first + index) / set_pages_;
       const std::uint64_t page = (first + index) % set_pages_;
       std::memcpy(
-          plug_source_.address + index * page_bytes, pages_.page(set, page).data(), page_bytes);
+          plug.source.address + index * page_bytes, pages_.page(set, page).data(), page_bytes);
     }
-    const kvspan_segment_t segment{plug_source_.memory.get(),
-                                   history_.get(),
+    const kvspan_segment_t segment{plug.source.memory.get(),
+                                   device_.get(),
                                    0,
                                    first * page_bytes,
                                    count * page_bytes,
                                    1,
                                    0,
                                    0};
-    upload_.wait(upload_.copy({}, {&segment, 1}));
+    line.wait(line.copy({}, {&segment, 1}));
   }
 }
 
-void LayerCall::make_rows() {
-  const LayerGeometry& layer = pages_.layer();
-  const std::uint64_t q_floats = std::uint64_t{case_.rows} * layer.q_heads * layer.head_size_k;
-  q_bytes_ = align_up(q_floats * sizeof(float));
-  out_bytes_ =
-      align_up(std::uint64_t{case_.rows} * layer.q_heads * layer.head_size_v * sizeof(float));
-  const std::uint64_t all = q_bytes_ + sets_ * out_bytes_;
-  rows_ = device_memory(rig_, all);
-  host_rows_ = host_memory(rig_, all);
-  std::memset(host_rows_.address, 0xff, all);  // NaN: an output that nobody wrote is seen
-  auto* const q = reinterpret_cast<float*>(host_rows_.address);
-  for (std::uint64_t index = 0; index < q_floats; ++index) {
-    q[index] = kQueryScale * noise(0x71, index);
-  }
-  const kvspan_segment_t segment{host_rows_.memory.get(), rows_.get(), 0, 0, all, 1, 0, 0};
-  upload_.wait(upload_.copy({}, {&segment, 1}));
-  for (std::uint32_t row = 0; row < case_.rows; ++row) {
-    visible_end_.push_back(case_.tokens - case_.rows + row + 1);
+void LayerHistory::map() {
+  const std::uint64_t page_bytes = pages_.layout().page_bytes;
+  for (std::uint64_t index = 0; index < sets_ * set_pages_; ++index) {
+    std::memcpy(host_.address + index * page_bytes,
+                pages_.page(index / set_pages_, index % set_pages_).data(),
+                page_bytes);
   }
 }
 
-kvspan_point_t LayerCall::run(std::uint64_t set, std::span<const kvspan_point_t> waits) {
-  const LayerGeometry& layer = pages_.layer();
+kvspan_span_t LayerHistory::span(std::uint64_t set) const {
   const PageLayout& page = pages_.layout();
   kvspan_span_t span{};
   span.token_count = case_.tokens;
-  span.k.memory = history_.get();
+  span.k.memory = device_ ? device_.get() : host_.memory.get();
   span.k.offset = set * set_pages_ * page.page_bytes;
   span.k.page_stride = page.page_bytes;
   span.k.row_stride = page.k_token_bytes;
@@ -124,6 +95,70 @@ kvspan_point_t LayerCall::run(std::uint64_t set, std::span<const kvspan_point_t>
   span.v.offset += page.v_offset;
   span.v.row_stride = page.v_token_bytes;
   span.v.head_stride = page.v_row_bytes;
+  return span;
+}
+
+LayerCall::LayerCall(const Rig& rig,
+                     const LayerHistory& history,
+                     const Plug& plug,
+                     std::uint32_t rows)
+    : rig_(rig),
+      history_(history),
+      plug_(plug),
+      row_count_(rows),
+      compute_(rig, KVSPAN_ROLE_COMPUTE),
+      upload_(rig, KVSPAN_ROLE_UPLOAD) {
+  make_shape();
+  make_rows();
+}
+
+void LayerCall::make_shape() {
+  const LayerGeometry& layer = history_.pages().layer();
+  shape_.struct_size = sizeof shape_;
+  shape_.k_type = layer.k_type;
+  shape_.v_type = layer.v_type;
+  shape_.head_size_k = layer.head_size_k;
+  shape_.head_size_v = layer.head_size_v;
+  shape_.q_heads = layer.q_heads;
+  shape_.kv_heads = layer.kv_heads;
+  shape_.row_class = history_.asked().row_class;
+  shape_.error_class = KVSPAN_ERROR_E1;
+  shape_.memory_kinds = 1U << history_.asked().memory_kind;
+  shape_.rows_max = row_count_;
+  shape_.entries_max = 1;
+  shape_.items_max = 1;
+  shape_.spans_max = 1;
+  shape_.tokens_max = history_.asked().tokens;
+  caps_ = take(rig_.backend().query(shape_), "asking for the shape");
+  workspace_ = device_memory(rig_, std::max<std::uint64_t>(caps_.run_workspace_bytes, 1));
+}
+
+void LayerCall::make_rows() {
+  const LayerGeometry& layer = history_.pages().layer();
+  const std::uint64_t q_floats = std::uint64_t{row_count_} * layer.q_heads * layer.head_size_k;
+  q_bytes_ = align_up(q_floats * sizeof(float));
+  out_bytes_ =
+      align_up(std::uint64_t{row_count_} * layer.q_heads * layer.head_size_v * sizeof(float));
+  out_sets_ = std::clamp<std::uint64_t>(kOutBytesMax / out_bytes_, 1, history_.sets());
+  const std::uint64_t all = q_bytes_ + out_sets_ * out_bytes_;
+  rows_ = device_memory(rig_, all);
+  host_rows_ = host_memory(rig_, all);
+  std::memset(host_rows_.address, 0xff, all);  // NaN: an output that nobody wrote is seen
+  auto* const q = reinterpret_cast<float*>(host_rows_.address);
+  for (std::uint64_t index = 0; index < q_floats; ++index) {
+    q[index] = kQueryScale * noise(0x71, index);
+  }
+  const kvspan_segment_t segment{host_rows_.memory.get(), rows_.get(), 0, 0, all, 1, 0, 0};
+  upload_.wait(upload_.copy({}, {&segment, 1}));
+  for (std::uint32_t row = 0; row < row_count_; ++row) {
+    visible_end_.push_back(history_.asked().tokens - row_count_ + row + 1);
+  }
+}
+
+kvspan_point_t LayerCall::run(std::uint64_t set, std::span<const kvspan_point_t> waits) {
+  const LayerGeometry& layer = history_.pages().layer();
+  const std::uint64_t tokens = history_.asked().tokens;
+  const kvspan_span_t span = history_.span(set);
   const auto rows_of = [&](std::uint64_t offset, std::uint32_t head_size) {
     kvspan_rows_t rows{};
     rows.memory = rows_.get();
@@ -136,12 +171,12 @@ kvspan_point_t LayerCall::run(std::uint64_t set, std::span<const kvspan_point_t>
   entry.spans = &span;
   entry.span_count = 1;
   entry.visible_end = visible_end_.data();
-  entry.row_count = case_.rows;
-  entry.token_total = case_.tokens;
-  const std::uint64_t each = (case_.tokens + caps_.split_count - 1) / caps_.split_count;
+  entry.row_count = row_count_;
+  entry.token_total = tokens;
+  const std::uint64_t each = (tokens + caps_.split_count - 1) / caps_.split_count;
   entry.split_tokens = (each + caps_.span_granule - 1) / caps_.span_granule * caps_.span_granule;
   entry.q = rows_of(0, layer.head_size_k);
-  entry.out = rows_of(q_bytes_ + set * out_bytes_, layer.head_size_v);
+  entry.out = rows_of(q_bytes_ + set % out_sets_ * out_bytes_, layer.head_size_v);
   kvspan_attention_args_t args{};
   args.struct_size = sizeof args;
   args.entry_count = 1;
@@ -157,11 +192,12 @@ kvspan_point_t LayerCall::run(std::uint64_t set, std::span<const kvspan_point_t>
 
 double LayerCall::time_once(std::uint64_t calls, std::uint64_t plug_bytes, bool& covered) {
   const kvspan_segment_t plug{
-      plug_source_.memory.get(), plug_target_.get(), 0, 0, plug_bytes, 1, 0, 0};
+      plug_.source.memory.get(), plug_.target.get(), 0, 0, plug_bytes, 1, 0, 0};
   const kvspan_point_t plugged = upload_.copy({}, {&plug, 1});
   kvspan_point_t last{};
   for (std::uint64_t call = 0; call < calls; ++call) {
-    last = run(call % sets_, call == 0 ? std::span(&plugged, 1) : std::span<kvspan_point_t>{});
+    last = run(call % history_.sets(),
+               call == 0 ? std::span(&plugged, 1) : std::span<kvspan_point_t>{});
   }
   covered = !upload_.reached(plugged);
   upload_.wait(plugged);
@@ -172,13 +208,16 @@ double LayerCall::time_once(std::uint64_t calls, std::uint64_t plug_bytes, bool&
 
 std::vector<double> LayerCall::time(int repetitions) {
   bool covered = false;
-  const double first = time_once(4, kPlugBytes / 8, covered);
-  // About 10 ms a repetition; the copy in front lasts longer than submitting them takes.
-  const auto wanted = static_cast<std::uint64_t>(0.01 / std::max(first, 1e-6));
-  const std::uint64_t calls = std::clamp<std::uint64_t>(wanted, 8, kCallsMax);
+  (void)time_once(2, kPlugBytes / 8, covered);  // loads what is loaded when first used
+  const double first = time_once(2, kPlugBytes / 8, covered);
+  // About 8 ms a repetition; the copy in front lasts longer than submitting them takes.
+  const auto wanted = static_cast<std::uint64_t>(0.008 / std::max(first, 1e-6));
+  const std::uint64_t calls = std::clamp<std::uint64_t>(wanted, 2, kCallsMax);
+  // A kernel that is far from any goal still gets a value, in bounded time.
+  const int runs = first * static_cast<double>(calls) > 0.2 ? 3 : repetitions;
   (void)time_once(calls, kPlugBytes, covered);
   std::vector<double> seconds;
-  for (int repetition = 0; repetition < repetitions; ++repetition) {
+  for (int repetition = 0; repetition < runs; ++repetition) {
     seconds.push_back(time_once(calls, kPlugBytes, covered));
     if (!covered) {
       throw Failure(
@@ -192,18 +231,18 @@ std::vector<double> LayerCall::time(int repetitions) {
 }
 
 double LayerCall::worst_error(std::uint64_t set, std::uint32_t row, std::uint32_t head) const {
-  const LayerGeometry& layer = pages_.layer();
+  const LayerGeometry& layer = history_.pages().layer();
   const auto* const q = reinterpret_cast<const float*>(host_rows_.address) +
                         (std::uint64_t{row} * layer.q_heads + head) * layer.head_size_k;
   const std::vector<double> expected =
-      exact_attention(pages_,
+      exact_attention(history_.pages(),
                       set,
                       visible_end_[row],
                       head / (layer.q_heads / layer.kv_heads),
                       {q, layer.head_size_k},
                       static_cast<double>(1.0F / std::sqrt(static_cast<float>(layer.head_size_k))));
   const auto* const out =
-      reinterpret_cast<const float*>(host_rows_.address + q_bytes_ + set * out_bytes_) +
+      reinterpret_cast<const float*>(host_rows_.address + q_bytes_ + set % out_sets_ * out_bytes_) +
       (std::uint64_t{row} * layer.q_heads + head) * layer.head_size_v;
   double worst = 0.0;
   for (std::size_t element = 0; element < expected.size(); ++element) {
@@ -214,25 +253,25 @@ double LayerCall::worst_error(std::uint64_t set, std::uint32_t row, std::uint32_
 }
 
 std::string LayerCall::verify() {
-  for (std::uint64_t set = 0; set < sets_; ++set) {
+  const std::uint64_t last_set = out_sets_ - 1;
+  for (std::uint64_t set = 0; set <= last_set; ++set) {
     compute_.wait(run(set, {}));
   }
   Line line(rig_, KVSPAN_ROLE_DOWNLOAD);
-  const std::uint64_t outs = sets_ * out_bytes_;
+  const std::uint64_t outs = out_sets_ * out_bytes_;
   const kvspan_segment_t segment{
       rows_.get(), host_rows_.memory.get(), q_bytes_, q_bytes_, outs, 1, 0, 0};
   line.wait(line.copy({}, {&segment, 1}));
-  const std::uint32_t heads = pages_.layer().q_heads;
-  double worst = 0.0;
-  for (const std::uint64_t set : {std::uint64_t{0}, sets_ - 1}) {
-    worst = std::max(worst, worst_error(set, 0, static_cast<std::uint32_t>(set) % heads));
-    worst = std::max(worst, worst_error(set, case_.rows - 1, heads - 1));
-  }
+  const std::uint32_t heads = history_.pages().layer().q_heads;
+  const double worst = std::max(
+      {worst_error(0, 0, 0),
+       worst_error(last_set, row_count_ - 1, heads - 1),
+       worst_error(last_set / 2, row_count_ / 2, static_cast<std::uint32_t>(last_set) % heads)});
   if (!(worst <= kErrorMax)) {
     throw Failure(fmt::format("an output is wrong by {:.3g}, allowed {:.3g}", worst, kErrorMax));
   }
   return fmt::format(
-      "4 of {} output heads against f64, worst {:.2g}", sets_ * case_.rows * heads, worst);
+      "3 of {} output heads against f64, worst {:.2g}", out_sets_ * row_count_ * heads, worst);
 }
 
 }  // namespace kvspan::cuda_bench

@@ -30,30 +30,39 @@ struct Options {
 std::vector<Task> all_tasks() {
   std::vector<Task> tasks;
   add_transport(tasks);
-  add_streamed(tasks);
-  add_resident(tasks);
+  add_exact(tasks);
+  add_streaming(tasks);
+  add_layers(tasks);
+  add_mixed(tasks);
+  add_gaps(tasks);
+  add_prefill(tasks);
   return tasks;
 }
 
+// "P7" is every task with rows of that id; "P7 A resident 32K" is that one.
 bool chosen(const Options& options, const Task& task) {
   for (const std::string& row : options.rows) {
-    if ((task.id + " " + task.what + " ").rfind(row + " ", 0) == 0) {
+    const std::size_t space = row.find(' ');
+    const std::string id = row.substr(0, space);
+    const bool has_id = (" " + task.ids + " ").find(" " + id + " ") != std::string::npos;
+    if (has_id && (space == std::string::npos ||
+                   (task.what + " ").rfind(row.substr(space + 1) + " ", 0) == 0)) {
       return true;
     }
   }
   return options.rows.empty();
 }
 
-Row run(const Bench& bench, const Task& task) {
-  Row row;
+std::vector<Row> run(const Bench& bench, const Task& task) {
   try {
-    row = task.run(bench);
+    return task.run(bench);
   } catch (const std::exception& failed) {
+    Row row;
+    row.id = task.ids.substr(0, task.ids.find(' '));
+    row.what = task.what;
     row.failure = failed.what();
+    return {row};
   }
-  row.id = task.id;
-  row.what = task.what;
-  return row;
 }
 
 nlohmann::ordered_json report(const Options& options,
@@ -100,7 +109,8 @@ int measure(const Options& options, const std::vector<Task>& tasks) {
       seconds_since(start));
   const Rig rig(options.plugin);
   PagePool pages;
-  const Bench bench{rig, limits, pages};
+  const Plug plug(rig);
+  const Bench bench{rig, limits, pages, plug};
   std::vector<Row> rows;
   bool failed = false;
   for (const Task& task : tasks) {
@@ -108,14 +118,17 @@ int measure(const Options& options, const std::vector<Task>& tasks) {
       continue;
     }
     if (seconds_since(start) > options.seconds_max) {
-      fmt::print("{} {}: not run, {} s are over\n", task.id, task.what, options.seconds_max);
+      fmt::print("{} {}: not run, {} s are over\n", task.ids, task.what, options.seconds_max);
       failed = true;
       continue;
     }
     const Clock::time_point begin = Clock::now();
-    rows.push_back(run(bench, task));
-    failed = failed || !rows.back().failure.empty();
-    fmt::print("{} ({:.1f} s)\n", line_of(rows.back()), seconds_since(begin));
+    for (const Row& row : run(bench, task)) {
+      failed = failed || !row.failure.empty();
+      fmt::print("{}\n", line_of(row));
+      rows.push_back(row);
+    }
+    fmt::print("     {} took {:.1f} s\n", task.what, seconds_since(begin));
     std::fflush(stdout);
     write(options, report(options, limits, rows));
   }
@@ -137,7 +150,7 @@ int run_command_line(int count, char** arguments) {
   const std::vector<Task> tasks = all_tasks();
   if (options.list) {
     for (const Task& task : tasks) {
-      fmt::print("{} {}\n", task.id, task.what);
+      fmt::print("{:<18} {}\n", task.ids, task.what);
     }
     return 0;
   }

@@ -33,7 +33,34 @@ constexpr Peer kPeers[] = {
     {"B", 262144, 6, 0.0, 285.2, 844.4},     {"B", 262144, 8, 1124.0, 286.3, 838.4},
 };
 
+struct PrefillPeer {
+  std::string_view geometry;
+  std::uint64_t context;
+  std::uint32_t rows;
+  double us;
+};
+
+constexpr PrefillPeer kPrefillPeers[] = {
+    {"A", 32768, 64, 221},    {"A", 32768, 128, 416},     {"A", 32768, 256, 735},
+    {"A", 32768, 512, 1310},  {"A", 32768, 1024, 3372},   {"A", 32768, 2048, 5170},
+    {"A", 131072, 64, 844},   {"A", 131072, 128, 1394},   {"A", 131072, 256, 2771},
+    {"A", 131072, 512, 5199}, {"A", 131072, 1024, 13692}, {"A", 131072, 2048, 20828},
+    {"B", 32768, 64, 164},    {"B", 32768, 128, 260},     {"B", 32768, 256, 470},
+    {"B", 32768, 512, 980},   {"B", 32768, 1024, 1542},   {"B", 32768, 2048, 3229},
+    {"B", 131072, 64, 639},   {"B", 131072, 128, 887},    {"B", 131072, 256, 1719},
+    {"B", 131072, 512, 3808}, {"B", 131072, 1024, 7022},  {"B", 131072, 2048, 12997},
+};
+
 }  // namespace
+
+double prefill_peer_us(std::string_view geometry, std::uint64_t context, std::uint32_t rows) {
+  for (const PrefillPeer& peer : kPrefillPeers) {
+    if (peer.geometry == geometry && peer.context == context && peer.rows == rows) {
+      return peer.us;
+    }
+  }
+  return 0.0;
+}
 
 Peer peer_of(std::string_view geometry, std::uint64_t context, std::uint32_t width) {
   for (const Peer& peer : kPeers) {

@@ -21,4 +21,10 @@ struct Peer {
 // 0 in all fields where nothing was measured.
 [[nodiscard]] Peer peer_of(std::string_view geometry, std::uint64_t context, std::uint32_t width);
 
+// torch's flash attention, f16, lower-right causal mask, grouped heads: `rows` rows over `context`
+// tokens. 0 where nothing was measured.
+[[nodiscard]] double prefill_peer_us(std::string_view geometry,
+                                     std::uint64_t context,
+                                     std::uint32_t rows);
+
 }  // namespace kvspan::cuda_bench

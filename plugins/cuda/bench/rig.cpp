@@ -39,6 +39,9 @@ DeviceMemory device_memory(const Rig& rig, std::uint64_t bytes) {
   return take(rig.backend().allocate(KVSPAN_MEMORY_DEVICE, bytes), "device memory");
 }
 
+Plug::Plug(const Rig& rig)
+    : source(host_memory(rig, kPlugBytes)), target(device_memory(rig, kPlugBytes)) {}
+
 Line::Line(const Rig& rig, std::uint32_t role) : rig_(rig) {
   kvspan_queue_options_t options{};
   options.struct_size = sizeof options;

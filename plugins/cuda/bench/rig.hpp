@@ -86,6 +86,16 @@ class Line {
   std::uint64_t last_ = 0;
 };
 
+// A long copy: work behind it can be queued before any of it starts.
+struct Plug {
+  explicit Plug(const Rig& rig);
+
+  HostMemory source;
+  DeviceMemory target;
+};
+
+inline constexpr std::uint64_t kPlugBytes = std::uint64_t{512} << 20;
+
 // CPU seconds of the whole process and of the calling thread so far.
 struct CpuTime {
   double process = 0.0;

@@ -18,22 +18,36 @@ struct Bench {
   const Rig& rig;
   const Limits& limits;
   PagePool& pages;
+  const Plug& plug;
 };
 
-// One measurement, run when it was chosen. `what` names it in the table even when it fails.
+// What is measured together, run when a row of it was chosen. `what` names it in the list, and in
+// the table when it fails.
 struct Task {
-  std::string id;
+  std::string ids;  // "P7 P10 P11"
   std::string what;
-  std::function<Row(const Bench&)> run;
+  std::function<std::vector<Row>(const Bench&)> run;
 };
 
 // P1: scattered pages through the copy table.
 void add_transport(std::vector<Task>& tasks);
 
-// P7..P11: decode over resident pages, one layer a submit of `run`.
-void add_resident(std::vector<Task>& tasks);
+// P2, P3, P15, P18: decode through core with the whole history on the host.
+void add_streaming(std::vector<Task>& tasks);
 
-// P2, P3: decode through core with the whole history on the host.
-void add_streamed(std::vector<Task>& tasks);
+// P4: the same beside other work of the engine.
+void add_gaps(std::vector<Task>& tasks);
+
+// P5, P13, P22: a part of the history resident.
+void add_mixed(std::vector<Task>& tasks);
+
+// P6..P11: decode of one layer through `run`, pages resident or mapped.
+void add_layers(std::vector<Task>& tasks);
+
+// P14: what is exact without a clock.
+void add_exact(std::vector<Task>& tasks);
+
+// P16: wide rows over a long history.
+void add_prefill(std::vector<Task>& tasks);
 
 }  // namespace kvspan::cuda_bench

@@ -1,114 +1,167 @@
 // SPDX-License-Identifier: Apache-2.0
-// P2, P3: decode through core with every page of the history on the host.
+// P2, P3, P15, P18: decode through core with every page of the history on the host. P4: the same
+// while the engine has other work between layers.
 #include "rows.hpp"
 #include "streamed.hpp"
 
 #include <fmt/format.h>
 
-#include <cstring>
+#include <algorithm>
 
 namespace kvspan::cuda_bench {
 
 namespace {
 
-// Every output of a step against the same step with everything resident, bit for bit. The steps
-// before it made the same history in both.
-std::string same_as_resident(const Bench& bench, StreamCase asked, std::span<const float> outputs) {
-  asked.stream = {};
-  asked.arena_bytes = std::uint64_t{64} << 30;
-  Streamed resident(bench.rig, bench.pages.of(asked.geometry), asked);
-  if (resident.session().plan().mode != PlanMode::resident) {
-    throw Failure("the run to compare with is not resident");
-  }
-  (void)resident.step();
-  const std::vector<float> expected = resident.outputs();
-  if (expected.size() != outputs.size() ||
-      std::memcmp(expected.data(), outputs.data(), outputs.size_bytes()) != 0) {
-    throw Failure("outputs differ from the resident run");
-  }
-  for (const float value : expected) {
-    if (!(value >= -1.5F && value <= 1.5F)) {
-      throw Failure("an output is not a mean of values between -1 and 1");
+constexpr std::uint64_t k = 1024;
+
+StreamCase on_host(std::uint64_t tokens, std::uint32_t group) {
+  StreamCase asked;
+  asked.tokens = tokens;
+  asked.stream.group_pages = group;
+  asked.stream.resident_pages_max = 0;
+  return asked;
+}
+
+Row row_of(const StepTimes& times, const Plan& plan) {
+  Row row;
+  row.seconds = times.seconds;
+  row.bytes = times.bytes;
+  row.details = {{"gbytes_s", static_cast<double>(times.bytes) / times.seconds.median * 1e-9},
+                 {"cpu_us_page_process", times.cpu.process * 1e6},
+                 {"cpu_us_page_thread", times.cpu.thread * 1e6},
+                 {"ring_pages", plan.ring_slots},
+                 {"group_pages", plan.group_pages}};
+  return row;
+}
+
+void add_cpu_rows(const Row& measured, const StepTimes& times, std::vector<Row>& rows) {
+  const auto add = [&](const char* who, double seconds, double floor, double goal) {
+    Row row = measured;
+    row.id = "P15";
+    row.what += who;
+    row.value = seconds * 1e6;
+    row.unit = "us a page";
+    row.better = Better::lower;
+    row.floor = floor;
+    row.goal = goal;
+    rows.push_back(row);
+  };
+  add(" CPU all", times.cpu.process, 2.8, 1.6);
+  add(" CPU engine", times.cpu.thread, 0.3, 0.1);
+}
+
+std::vector<Row> streamed(const Bench& bench, const StreamCase& asked, bool cpu) {
+  const std::vector<Steps> steps = {{1, 9}, {2, 7}, {4, 7}, {8, 7}};
+  const StreamTimes times = time_steps(bench, asked, steps);
+  const StreamTimes resident = time_resident(bench, asked, steps);
+  std::vector<Row> rows;
+  for (std::size_t index = 0; index < times.steps.size(); ++index) {
+    const StepTimes& measured = times.steps[index];
+    const bool near = asked.tokens <= 8 * k;
+    Row row = row_of(measured, times.plan);
+    row.id = near ? "P3" : "P2";
+    row.what = fmt::format("A w{} {}K groups of {}{}",
+                           measured.rows,
+                           asked.tokens / k,
+                           asked.stream.group_pages,
+                           asked.wait_each_layer ? " waits" : "");
+    row.value =
+        static_cast<double>(measured.bytes) / measured.seconds.median / bench.limits.link_up;
+    row.unit = "of L";
+    row.floor = near ? 0.92 : 0.94;
+    row.goal = near ? 0.955 : 0.97;
+    row.check = compare(measured, resident.steps[index]);
+    rows.push_back(row);
+    if (cpu && index == 0) {
+      add_cpu_rows(row, measured, rows);
     }
   }
-  return fmt::format("memcmp of {} outputs with resident", outputs.size());
+  return rows;
 }
 
-struct Measured {
-  Row row;
-  std::vector<float> first_outputs;
-};
-
-// The session ends here: a device is prepared for another only when nothing of it is in flight.
-Measured measure(const Bench& bench, const StreamCase& asked) {
-  constexpr int kSteps = 9;
-  Streamed engine(bench.rig, bench.pages.of(asked.geometry), asked);
-  Measured out;
-  (void)engine.step();
-  out.first_outputs = engine.outputs();
-  std::vector<double> seconds;
-  const Counters before = engine.session().counters();
-  const CpuTime cpu_before = cpu_time();
-  for (int step = 0; step < kSteps; ++step) {
-    seconds.push_back(engine.step());
+std::vector<Row> widths(const Bench& bench) {
+  StreamCase asked = on_host(32 * k, 32);
+  asked.rows_max = 64;
+  asked.appended = 1024;
+  const std::vector<Steps> steps = {{1, 9}, {2, 7}, {4, 7}, {8, 7}, {16, 7}, {49, 3}};
+  const StreamTimes times = time_steps(bench, asked, steps);
+  const StreamTimes resident = time_resident(bench, asked, steps);
+  std::vector<Row> rows;
+  for (std::size_t index = 1; index < times.steps.size(); ++index) {
+    const StepTimes& measured = times.steps[index];
+    Row row = row_of(measured, times.plan);
+    row.id = "P18";
+    row.what = fmt::format("A 32K step w{} over w1", measured.rows);
+    row.value = measured.seconds.median / times.steps.front().seconds.median;
+    row.unit = "x";
+    row.better = Better::lower;
+    row.floor = measured.rows <= 16 ? 1.05 : 0.0;
+    row.goal = measured.rows <= 16 ? 1.02 : 0.0;
+    row.check = compare(measured, resident.steps[index]);
+    row.details.emplace_back(
+        "bytes_over_w1",
+        static_cast<double>(measured.bytes) / static_cast<double>(times.steps.front().bytes));
+    rows.push_back(row);
   }
-  const CpuTime cpu_after = cpu_time();
-  const Counters after = engine.session().counters();
-  Row& row = out.row;
-  row.seconds = spread_of(seconds);
-  row.bytes = (after.streamed_bytes - before.streamed_bytes) / kSteps;
-  const auto pages = static_cast<double>(after.streamed_pages - before.streamed_pages);
-  row.details = {{"gbytes_s", static_cast<double>(row.bytes) / row.seconds.median * 1e-9},
-                 {"cpu_us_page_process", (cpu_after.process - cpu_before.process) / pages * 1e6},
-                 {"cpu_us_page_thread", (cpu_after.thread - cpu_before.thread) / pages * 1e6},
-                 {"ring_pages", engine.session().plan().ring_slots},
-                 {"group_pages", engine.session().plan().group_pages}};
-  return out;
+  return rows;
 }
 
-Row streamed(const Bench& bench, const StreamCase& asked, double floor, double goal) {
-  Measured measured = measure(bench, asked);
-  Row& row = measured.row;
-  const std::uint64_t expected = asked.tokens / kPageTokens * asked.layers *
-                                 bench.pages.of(asked.geometry).layout().page_bytes;
-  if (row.bytes != expected) {
-    throw Failure(fmt::format("{} bytes streamed a step, {} are on the host", row.bytes, expected));
-  }
-  row.value = static_cast<double>(row.bytes) / row.seconds.median / bench.limits.link_up;
-  row.unit = "of L";
-  row.floor = floor;
-  row.goal = goal;
-  row.check = same_as_resident(bench, asked, measured.first_outputs);
-  return row;
+std::vector<Row> gaps(const Bench& bench, double gap_seconds) {
+  StreamCase asked = on_host(32 * k, 32);
+  asked.wait_each_layer = true;
+  asked.gap_seconds = gap_seconds;
+  asked.stream.gap_ns = static_cast<std::uint64_t>(gap_seconds * 1e9);
+  asked.stream.jitter_ns = 100'000;
+  asked.stream.link_bytes_s = static_cast<std::uint64_t>(bench.limits.link_up);
+  const std::vector<Steps> steps = {{1, 7}};
+  const StreamTimes times = time_steps(bench, asked, steps);
+  const StreamTimes resident = time_resident(bench, asked, steps);
+  const StepTimes& measured = times.steps.front();
+  Row row = row_of(measured, times.plan);
+  const double link = static_cast<double>(measured.bytes) / bench.limits.link_up;
+  const double others = asked.layers * gap_seconds + resident.steps.front().seconds.median;
+  row.id = "P4";
+  row.what = fmt::format("A w1 32K gaps of {} ms", gap_seconds * 1e3);
+  row.value = measured.seconds.median / std::max(link, others);
+  row.unit = "x";
+  row.better = Better::lower;
+  row.floor = 1.08;
+  row.goal = 1.03;
+  row.check = compare(measured, resident.steps.front());
+  row.details.emplace_back("link_us", link * 1e6);
+  row.details.emplace_back("gaps_and_attention_us", others * 1e6);
+  return {row};
 }
 
 }  // namespace
 
-void add_streamed(std::vector<Task>& tasks) {
-  const auto add = [&](const char* id,
-                       std::uint64_t tokens,
-                       std::uint32_t width,
-                       std::uint32_t group,
-                       bool wait,
-                       double floor,
-                       double goal) {
-    StreamCase asked;
-    asked.tokens = tokens;
-    asked.rows = width;
-    asked.wait_each_layer = wait;
-    asked.stream.group_pages = group;
-    asked.stream.resident_pages_max = 0;
-    tasks.push_back(
-        {id,
-         fmt::format(
-             "A w{} {}K groups of {}{}", width, tokens / 1024, group, wait ? " waits a layer" : ""),
-         [=](const Bench& bench) { return streamed(bench, asked, floor, goal); }});
+void add_streaming(std::vector<Task>& tasks) {
+  const auto add = [&](const char* ids, const StreamCase& asked, bool cpu) {
+    tasks.push_back({ids,
+                     fmt::format("A {}K groups of {}{}",
+                                 asked.tokens / k,
+                                 asked.stream.group_pages,
+                                 asked.wait_each_layer ? " waits" : ""),
+                     [=](const Bench& bench) { return streamed(bench, asked, cpu); }});
   };
-  constexpr std::uint64_t k = 1024;
-  add("P2", 32 * k, 1, 16, false, 0.94, 0.97);
-  add("P2", 32 * k, 1, 32, false, 0.94, 0.97);
-  add("P2", 32 * k, 1, 32, true, 0.94, 0.97);
-  add("P2", 128 * k, 1, 32, false, 0.94, 0.97);
+  add("P2 P15", on_host(32 * k, 32), true);
+  add("P2 P15", on_host(32 * k, 16), true);
+  StreamCase waits = on_host(32 * k, 32);
+  waits.wait_each_layer = true;
+  add("P2", waits, false);
+  add("P2 P15", on_host(128 * k, 32), true);
+  add("P2", on_host(256 * k, 32), false);
+  add("P3", on_host(8 * k, 16), false);
+  add("P3", on_host(8 * k, 32), false);
+  tasks.push_back({"P18", "A 32K widths", widths});
+}
+
+void add_gaps(std::vector<Task>& tasks) {
+  for (const double gap : {0.1e-3, 0.4e-3, 1.5e-3}) {
+    tasks.push_back({"P4",
+                     fmt::format("A w1 32K gaps of {} ms", gap * 1e3),
+                     [=](const Bench& bench) { return gaps(bench, gap); }});
+  }
 }
 
 }  // namespace kvspan::cuda_bench

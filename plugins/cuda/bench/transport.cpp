@@ -75,7 +75,7 @@ std::string verify(const Rig& rig, const Pages& pages, const DeviceMemory& devic
   return fmt::format("memcmp of {} pages", kPages);
 }
 
-Row transport(const Bench& bench, std::uint64_t group) {
+std::vector<Row> transport(const Bench& bench, std::uint64_t group) {
   const Pages pages = make_pages(bench.rig, bench.pages.of("A"));
   const DeviceMemory device = device_memory(bench.rig, kPages * pages.page_bytes);
   Line line(bench.rig, KVSPAN_ROLE_UPLOAD);
@@ -103,6 +103,8 @@ Row transport(const Bench& bench, std::uint64_t group) {
     }
   }
   Row row;
+  row.id = "P1";
+  row.what = fmt::format("scattered pages groups of {}", group);
   row.seconds = spread_of(seconds);
   row.bytes = kPages * pages.page_bytes;
   row.value = static_cast<double>(row.bytes) / row.seconds.median / bench.limits.link_up;
@@ -113,7 +115,7 @@ Row transport(const Bench& bench, std::uint64_t group) {
   row.details = {{"gbytes_s", static_cast<double>(row.bytes) / row.seconds.median * 1e-9},
                  {"cpu_us_page_process", cpu.process / (kRuns * kPages) * 1e6},
                  {"cpu_us_page_thread", cpu.thread / (kRuns * kPages) * 1e6}};
-  return row;
+  return {row};
 }
 
 }  // namespace

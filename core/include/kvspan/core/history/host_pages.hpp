@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 namespace kvspan {
@@ -76,6 +77,7 @@ class HostPages {
   std::uint64_t chunk_bytes_ = 0;
   std::uint64_t allocated_bytes_ = 0;
   std::vector<Chunk> chunks_;
+  std::unordered_set<const kvspan_memory_t*> memories_;  // of all chunks
   std::vector<HostBlock> free_;
 };
 
