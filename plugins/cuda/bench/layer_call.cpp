@@ -15,7 +15,6 @@ namespace {
 constexpr std::uint64_t kRotatedBytes = 600'000'000;
 constexpr std::uint64_t kCallsMax = 120;  // a queue holds 128
 constexpr std::uint64_t kOutBytesMax = std::uint64_t{256} << 20;
-constexpr float kQueryScale = 12.0F;  // scores spread by about 4: some tokens matter far more
 
 // Bound of the default error class on max |error| / max |V|, |V| < 1 here.
 constexpr double kErrorMax = 2e-3;
@@ -27,7 +26,7 @@ std::uint64_t align_up(std::uint64_t value) {
 }  // namespace
 
 LayerHistory::LayerHistory(const Rig& rig,
-                           const RandomPages& pages,
+                           const bench::RandomPages& pages,
                            const Plug& plug,
                            const LayerCase& asked)
     : pages_(pages), case_(asked) {
@@ -146,7 +145,7 @@ void LayerCall::make_rows() {
   std::memset(host_rows_.address, 0xff, all);  // NaN: an output that nobody wrote is seen
   auto* const q = reinterpret_cast<float*>(host_rows_.address);
   for (std::uint64_t index = 0; index < q_floats; ++index) {
-    q[index] = kQueryScale * noise(0x71, index);
+    q[index] = bench::kQueryScale * bench::noise(0x71, index);
   }
   const kvspan_segment_t segment{host_rows_.memory.get(), rows_.get(), 0, 0, all, 1, 0, 0};
   upload_.wait(upload_.copy({}, {&segment, 1}));
@@ -234,13 +233,13 @@ double LayerCall::worst_error(std::uint64_t set, std::uint32_t row, std::uint32_
   const LayerGeometry& layer = history_.pages().layer();
   const auto* const q = reinterpret_cast<const float*>(host_rows_.address) +
                         (std::uint64_t{row} * layer.q_heads + head) * layer.head_size_k;
-  const std::vector<double> expected =
-      exact_attention(history_.pages(),
-                      set,
-                      visible_end_[row],
-                      head / (layer.q_heads / layer.kv_heads),
-                      {q, layer.head_size_k},
-                      static_cast<double>(1.0F / std::sqrt(static_cast<float>(layer.head_size_k))));
+  const std::vector<double> expected = bench::exact_attention(
+      history_.pages(),
+      set,
+      visible_end_[row],
+      head / (layer.q_heads / layer.kv_heads),
+      {q, layer.head_size_k},
+      static_cast<double>(1.0F / std::sqrt(static_cast<float>(layer.head_size_k))));
   const auto* const out =
       reinterpret_cast<const float*>(host_rows_.address + q_bytes_ + set % out_sets_ * out_bytes_) +
       (std::uint64_t{row} * layer.q_heads + head) * layer.head_size_v;

@@ -22,7 +22,10 @@ struct LayerCase {
 // The history of one layer, several times.
 class LayerHistory {
  public:
-  LayerHistory(const Rig& rig, const RandomPages& pages, const Plug& plug, const LayerCase& asked);
+  LayerHistory(const Rig& rig,
+               const bench::RandomPages& pages,
+               const Plug& plug,
+               const LayerCase& asked);
 
   // K/V bytes that one call has to read.
   [[nodiscard]] std::uint64_t bytes() const;
@@ -33,13 +36,13 @@ class LayerHistory {
 
   [[nodiscard]] const LayerCase& asked() const { return case_; }
 
-  [[nodiscard]] const RandomPages& pages() const { return pages_; }
+  [[nodiscard]] const bench::RandomPages& pages() const { return pages_; }
 
  private:
   void upload(const Rig& rig, const Plug& plug);
   void map();
 
-  const RandomPages& pages_;
+  const bench::RandomPages& pages_;
   LayerCase case_;
   std::uint64_t set_pages_ = 0;
   std::uint64_t sets_ = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // P5, P13, P22: a part of the history is resident, the rest streams.
+#include "kvspan/bench/decode_steps.hpp"
+
 #include "rows.hpp"
-#include "streamed.hpp"
 
 #include <fmt/format.h>
 
@@ -11,7 +12,13 @@ namespace kvspan::cuda_bench {
 
 namespace {
 
+using bench::DecodeTimes;
+using bench::StepCase;
+using bench::Steps;
+using bench::StepTimes;
+
 constexpr std::uint64_t k = 1024;
+constexpr std::uint64_t kArenaBytes = std::uint64_t{64} << 30;  // bounded by what is asked for
 constexpr std::uint64_t kHeadlinePages = 5484;
 
 std::uint64_t layer_pages(std::uint64_t tokens) {
@@ -20,14 +27,15 @@ std::uint64_t layer_pages(std::uint64_t tokens) {
 
 // P13: time over the larger of what the link needs and what attention needs.
 std::vector<Row> mixed(const Bench& bench, std::uint64_t tokens, std::uint32_t host_percent) {
-  StreamCase asked;
+  StepCase asked;
   asked.tokens = tokens;
+  asked.arena_bytes = kArenaBytes;
   asked.stream.group_pages = 32;
   const std::uint64_t host = (layer_pages(tokens) * host_percent + 50) / 100;
   asked.stream.resident_pages_max = static_cast<std::uint32_t>(layer_pages(tokens) - host);
   const std::vector<Steps> steps = {{1, 7}, {4, 7}, {8, 7}};
-  const StreamTimes times = time_steps(bench, asked, steps);
-  const StreamTimes resident = time_resident(bench, asked, steps);
+  const DecodeTimes times = timed(bench, asked, steps);
+  const DecodeTimes resident = timed_resident(bench, asked, steps);
   std::vector<Row> rows;
   for (std::size_t index = 0; index < steps.size(); ++index) {
     const StepTimes& measured = times.steps[index];
@@ -43,7 +51,7 @@ std::vector<Row> mixed(const Bench& bench, std::uint64_t tokens, std::uint32_t h
     row.better = Better::lower;
     row.floor = host_percent >= 10 ? 1.15 : 0.0;
     row.goal = host_percent >= 10 ? 1.05 : 0.0;
-    row.check = compare(measured, resident.steps[index]);
+    row.check = same(measured, resident.steps[index]);
     row.details = {{"link_us", link * 1e6}, {"resident_us", attention * 1e6}};
     rows.push_back(row);
   }
@@ -52,15 +60,15 @@ std::vector<Row> mixed(const Bench& bench, std::uint64_t tokens, std::uint32_t h
 
 // P5: 262,144 tokens in 16 layers with 5,484 pages of arena in all.
 std::vector<Row> headline(const Bench& bench) {
-  StreamCase asked;
+  StepCase asked;
   asked.tokens = 256 * k;
   asked.rows_max = 4;
   asked.appended = 255;  // in the page that is begun
   asked.arena_bytes = kHeadlinePages * bench.pages.of("A").layout().page_bytes;
   asked.stream.group_pages = 32;
   const std::vector<Steps> steps = {{1, 7}, {4, 7}};
-  const StreamTimes times = time_steps(bench, asked, steps);
-  const StreamTimes resident = time_resident(bench, asked, steps);
+  const DecodeTimes times = timed(bench, asked, steps);
+  const DecodeTimes resident = timed_resident(bench, asked, steps);
   const Plan& plan = times.plan;
   const std::uint64_t page_bytes = plan.pages.front().page_bytes;
   const std::uint64_t scratch =
@@ -81,7 +89,7 @@ std::vector<Row> headline(const Bench& bench) {
     row.better = Better::lower;
     row.floor = 1.02;
     row.goal = 1.0;
-    row.check = compare(measured, resident.steps[index]);
+    row.check = same(measured, resident.steps[index]);
     row.details = {{"pages_a_step", static_cast<double>(measured.pages)},
                    {"fewest_pages", static_cast<double>(streamed_at_best)},
                    {"steps_s", 1.0 / measured.seconds.median},
@@ -104,9 +112,10 @@ std::vector<Row> sweep(const Bench& bench) {
   constexpr std::uint64_t kTokens = 32 * k;
   constexpr std::uint32_t kPoints = 10;
   const std::vector<Steps> steps = {{1, 7}};
-  StreamCase asked;
+  StepCase asked;
   asked.tokens = kTokens;
-  const StreamTimes resident = time_resident(bench, asked, steps);
+  asked.arena_bytes = kArenaBytes;
+  const DecodeTimes resident = timed_resident(bench, asked, steps);
   std::vector<Row> rows;
   double before = 0.0;
   for (std::uint32_t point = 0; point < kPoints; ++point) {
@@ -115,7 +124,7 @@ std::vector<Row> sweep(const Bench& bench) {
     const std::uint64_t page_bytes = bench.pages.of("A").layout().page_bytes;
     asked.arena_bytes = point + 1 == kPoints ? std::uint64_t{64} << 30
                                              : (pages + 64 + 40) * page_bytes + (64U << 20);
-    const StreamTimes times = time_steps(bench, asked, steps);
+    const DecodeTimes times = timed(bench, asked, steps);
     const StepTimes& measured = times.steps.front();
     Row row;
     row.id = "P22";
@@ -127,7 +136,7 @@ std::vector<Row> sweep(const Bench& bench) {
     row.better = Better::lower;
     row.floor = 1.02;
     row.goal = 1.0;
-    row.check = compare(measured, resident.steps.front());
+    row.check = same(measured, resident.steps.front());
     row.details = {{"arena_bytes", static_cast<double>(times.plan.regions.total_bytes())},
                    {"resident_pages_a_layer", times.plan.resident_pages.front()},
                    {"ring_pages", times.plan.ring_slots}};

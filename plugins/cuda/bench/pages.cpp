@@ -2,48 +2,11 @@
 // Read first: pages.hpp.
 #include "pages.hpp"
 
-#include "kvspan/sdk/reference/quant.h"
-
 #include "failure.hpp"
-
-#include <cmath>
-#include <limits>
 
 namespace kvspan::cuda_bench {
 
 namespace {
-
-// Different pages in the pool: enough that neighbours differ, few enough to encode in a second.
-constexpr std::uint64_t kPages = 61;
-
-std::uint64_t mixed(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
-void encode_plane(kvspan_type_t type,
-                  std::uint64_t row_elements,
-                  std::uint64_t rows,
-                  std::uint64_t seed,
-                  std::byte* out) {
-  std::vector<float> row(row_elements);
-  const std::uint64_t row_bytes = kvspan_ref_row_bytes(type, row_elements);
-  for (std::uint64_t index = 0; index < rows; ++index) {
-    for (std::uint64_t element = 0; element < row_elements; ++element) {
-      row[element] = noise(seed + index, element);
-    }
-    (void)kvspan_ref_encode_row(type, row.data(), row_elements, out + index * row_bytes);
-  }
-}
-
-}  // namespace
-
-float noise(std::uint64_t a, std::uint64_t b) {
-  const std::uint64_t x = mixed(mixed(a) + b);
-  return static_cast<float>(static_cast<double>(x >> 11) / 4503599627370496.0 - 1.0);
-}
 
 LayerGeometry geometry_named(const std::string& name) {
   if (name == "A") {
@@ -55,76 +18,16 @@ LayerGeometry geometry_named(const std::string& name) {
   throw Failure("there is no geometry " + name);
 }
 
-RandomPages::RandomPages(const LayerGeometry& layer)
-    : layer_(layer), layout_(take(page_layout(layer, kPageTokens, 256), "the page's layout")) {
-  pool_.resize(kPages * layout_.page_bytes);
-  for (std::uint64_t page = 0; page < kPages; ++page) {
-    std::byte* const at = pool_.data() + page * layout_.page_bytes;
-    const std::uint64_t kv_heads = layer.kv_heads;
-    encode_plane(layer.k_type, kv_heads * layer.head_size_k, kPageTokens, page << 32, at);
-    encode_plane(layer.v_type,
-                 kv_heads * layer.head_size_v,
-                 kPageTokens,
-                 (page << 32) + (1ULL << 31),
-                 at + layout_.v_offset);
-  }
-}
+}  // namespace
 
-std::span<const std::byte> RandomPages::page(std::uint64_t layer, std::uint64_t page) const {
-  const std::uint64_t index = mixed((layer << 32) + page) % kPages;
-  return {pool_.data() + index * layout_.page_bytes, layout_.page_bytes};
-}
-
-const RandomPages& PagePool::of(const std::string& geometry) {
-  return made_.try_emplace(geometry, geometry_named(geometry)).first->second;
-}
-
-std::vector<double> exact_attention(const RandomPages& pages,
-                                    std::uint64_t layer,
-                                    std::uint64_t visible_end,
-                                    std::uint32_t kv_head,
-                                    std::span<const float> q,
-                                    double scale) {
-  const LayerGeometry& geometry = pages.layer();
-  const PageLayout& layout = pages.layout();
-  std::vector<float> k(geometry.head_size_k);
-  std::vector<float> v(geometry.head_size_v);
-  std::vector<double> scores(visible_end);
-  double most = -std::numeric_limits<double>::infinity();
-  const auto row_of = [&](std::uint64_t token, std::uint64_t plane, std::uint64_t token_bytes) {
-    return pages.page(layer, token / kPageTokens).data() + plane +
-           token % kPageTokens * token_bytes;
-  };
-  for (std::uint64_t token = 0; token < visible_end; ++token) {
-    const std::byte* const row =
-        row_of(token, 0, layout.k_token_bytes) + kv_head * layout.k_row_bytes;
-    (void)kvspan_ref_decode_row(geometry.k_type, row, geometry.head_size_k, k.data());
-    double dot = 0.0;
-    for (std::size_t element = 0; element < k.size(); ++element) {
-      dot += static_cast<double>(k[element]) * static_cast<double>(q[element]);
-    }
-    scores[token] = dot * scale;
-    most = std::max(most, scores[token]);
+const bench::RandomPages& PagePool::of(const std::string& geometry) {
+  const auto found = made_.find(geometry);
+  if (found != made_.end()) {
+    return found->second;
   }
-  std::vector<double> out(geometry.head_size_v);
-  double sum = 0.0;
-  for (std::uint64_t token = 0; token < visible_end; ++token) {
-    const double weight = std::exp(scores[token] - most);
-    sum += weight;
-    if (weight < 1e-12) {
-      continue;  // far below what the bound on the error can see
-    }
-    const std::byte* const row =
-        row_of(token, layout.v_offset, layout.v_token_bytes) + kv_head * layout.v_row_bytes;
-    (void)kvspan_ref_decode_row(geometry.v_type, row, geometry.head_size_v, v.data());
-    for (std::size_t element = 0; element < v.size(); ++element) {
-      out[element] += weight * static_cast<double>(v[element]);
-    }
-  }
-  for (double& value : out) {
-    value /= sum;
-  }
-  return out;
+  auto pages = take(bench::RandomPages::create(geometry_named(geometry), kPageTokens, 256),
+                    "the page's layout");
+  return made_.emplace(geometry, std::move(pages)).first->second;
 }
 
 }  // namespace kvspan::cuda_bench

@@ -3,26 +3,23 @@
 // with a timeline, the card's limits.
 #pragma once
 
+#include "kvspan/bench/line.hpp"
+#include "kvspan/bench/spread.hpp"
 #include "kvspan/core/backend/backend.hpp"
 #include "kvspan/sdk/handle.hpp"
 #include "kvspan/sdk/loader.hpp"
 
 #include "failure.hpp"
 
-#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 
 namespace kvspan::cuda_bench {
 
-using Clock = std::chrono::steady_clock;
-
-[[nodiscard]] inline double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+using bench::Clock;
+using bench::seconds_since;
 
 class Rig {
  public:
@@ -43,47 +40,36 @@ class Rig {
   std::unique_ptr<Backend> backend_;
 };
 
-// Host memory of the plugin, mapped.
-struct HostMemory {
-  DeviceMemory memory;
-  std::byte* address = nullptr;
-};
+using bench::HostMemory;
 
 [[nodiscard]] HostMemory host_memory(const Rig& rig, std::uint64_t bytes);
 [[nodiscard]] DeviceMemory device_memory(const Rig& rig, std::uint64_t bytes);
 
-// A queue and its timeline. Everything is throws-on-failure.
+// bench::Line, which throws where that returns an error.
 class Line {
  public:
-  using Call =
-      std::function<kvspan_result_t(kvspan_queue_t*, const kvspan_submit_t*, kvspan_error_t*)>;
+  Line(const Rig& rig, std::uint32_t role)
+      : line_(take(bench::Line::create(rig.backend(), role), "a queue")) {}
 
-  Line(const Rig& rig, std::uint32_t role);
-  Line(const Line&) = delete;
-  Line& operator=(const Line&) = delete;
-  ~Line();
+  kvspan_point_t submit(std::span<const kvspan_point_t> waits, const bench::Line::Call& call) {
+    return take(line_.submit(waits, call), "submitting");
+  }
 
-  // Puts work behind `waits`; returns the point that settles it.
-  kvspan_point_t submit(std::span<const kvspan_point_t> waits, const Call& call);
-
-  // One copy submit.
   kvspan_point_t copy(std::span<const kvspan_point_t> waits,
-                      std::span<const kvspan_segment_t> segments);
+                      std::span<const kvspan_segment_t> segments) {
+    return take(line_.copy(waits, segments), "copying");
+  }
 
-  // Bytes [0, bytes) of `memory` become `pattern`.
-  kvspan_point_t fill(const DeviceMemory& memory, std::uint64_t bytes, std::uint8_t pattern);
+  kvspan_point_t fill(const DeviceMemory& memory, std::uint64_t bytes, std::uint8_t pattern) {
+    return take(line_.fill(memory, bytes, pattern), "filling");
+  }
 
-  void wait(const kvspan_point_t& point) const;
-  [[nodiscard]] bool reached(const kvspan_point_t& point) const;
+  void wait(const kvspan_point_t& point) const { take(line_.wait(point), "waiting"); }
 
-  // Until nothing is left in the queue.
-  void drain() const;
+  [[nodiscard]] bool reached(const kvspan_point_t& point) const { return line_.reached(point); }
 
  private:
-  const Rig& rig_;
-  sdk::Queue queue_;
-  sdk::Fence fence_;
-  std::uint64_t last_ = 0;
+  bench::Line line_;
 };
 
 // A long copy: work behind it can be queued before any of it starts.
@@ -95,13 +81,5 @@ struct Plug {
 };
 
 inline constexpr std::uint64_t kPlugBytes = std::uint64_t{512} << 20;
-
-// CPU seconds of the whole process and of the calling thread so far.
-struct CpuTime {
-  double process = 0.0;
-  double thread = 0.0;
-};
-
-[[nodiscard]] CpuTime cpu_time();
 
 }  // namespace kvspan::cuda_bench

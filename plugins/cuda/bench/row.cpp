@@ -5,22 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-
 namespace kvspan::cuda_bench {
-
-Spread spread_of(std::vector<double> values) {
-  Spread spread;
-  if (values.empty()) {
-    return spread;
-  }
-  std::sort(values.begin(), values.end());
-  spread.min = values.front();
-  spread.median = values[values.size() / 2];
-  spread.max = values.back();
-  spread.runs = static_cast<std::uint32_t>(values.size());
-  return spread;
-}
 
 const char* Row::verdict() const {
   if (!failure.empty() || check.empty()) {

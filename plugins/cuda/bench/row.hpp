@@ -3,6 +3,8 @@
 // of values. Not here: measuring.
 #pragma once
 
+#include "kvspan/bench/spread.hpp"
+
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
@@ -12,14 +14,8 @@
 
 namespace kvspan::cuda_bench {
 
-struct Spread {
-  double min = 0.0;
-  double median = 0.0;
-  double max = 0.0;
-  std::uint32_t runs = 0;
-};
-
-[[nodiscard]] Spread spread_of(std::vector<double> values);
+using bench::Spread;
+using bench::spread_of;
 
 enum class Better : std::uint8_t { higher, lower };
 

@@ -3,6 +3,8 @@
 // values in the same run and throws Failure where it cannot.
 #pragma once
 
+#include "kvspan/bench/decode_steps.hpp"
+
 #include "limits.hpp"
 #include "pages.hpp"
 #include "rig.hpp"
@@ -28,6 +30,16 @@ struct Task {
   std::string what;
   std::function<std::vector<Row>(const Bench&)> run;
 };
+
+// bench::time_steps, time_resident and compare over geometry A, which throw where those return an
+// error.
+[[nodiscard]] bench::DecodeTimes timed(const Bench& bench,
+                                       const bench::StepCase& asked,
+                                       const std::vector<bench::Steps>& steps);
+[[nodiscard]] bench::DecodeTimes timed_resident(const Bench& bench,
+                                                const bench::StepCase& asked,
+                                                const std::vector<bench::Steps>& steps);
+[[nodiscard]] std::string same(const bench::StepTimes& streamed, const bench::StepTimes& resident);
 
 // P1: scattered pages through the copy table.
 void add_transport(std::vector<Task>& tasks);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // P2, P3, P15, P18: decode through core with every page of the history on the host. P4: the same
 // while the engine has other work between layers.
+#include "kvspan/bench/decode_steps.hpp"
+
 #include "rows.hpp"
-#include "streamed.hpp"
 
 #include <fmt/format.h>
 
@@ -12,11 +13,18 @@ namespace kvspan::cuda_bench {
 
 namespace {
 
-constexpr std::uint64_t k = 1024;
+using bench::DecodeTimes;
+using bench::StepCase;
+using bench::Steps;
+using bench::StepTimes;
 
-StreamCase on_host(std::uint64_t tokens, std::uint32_t group) {
-  StreamCase asked;
+constexpr std::uint64_t k = 1024;
+constexpr std::uint64_t kArenaBytes = std::uint64_t{64} << 30;  // bounded by what is asked for
+
+StepCase on_host(std::uint64_t tokens, std::uint32_t group) {
+  StepCase asked;
   asked.tokens = tokens;
+  asked.arena_bytes = kArenaBytes;
   asked.stream.group_pages = group;
   asked.stream.resident_pages_max = 0;
   return asked;
@@ -50,10 +58,10 @@ void add_cpu_rows(const Row& measured, const StepTimes& times, std::vector<Row>&
   add(" CPU engine", times.cpu.thread, 0.3, 0.1);
 }
 
-std::vector<Row> streamed(const Bench& bench, const StreamCase& asked, bool cpu) {
+std::vector<Row> streamed(const Bench& bench, const StepCase& asked, bool cpu) {
   const std::vector<Steps> steps = {{1, 9}, {2, 7}, {4, 7}, {8, 7}};
-  const StreamTimes times = time_steps(bench, asked, steps);
-  const StreamTimes resident = time_resident(bench, asked, steps);
+  const DecodeTimes times = timed(bench, asked, steps);
+  const DecodeTimes resident = timed_resident(bench, asked, steps);
   std::vector<Row> rows;
   for (std::size_t index = 0; index < times.steps.size(); ++index) {
     const StepTimes& measured = times.steps[index];
@@ -70,7 +78,7 @@ std::vector<Row> streamed(const Bench& bench, const StreamCase& asked, bool cpu)
     row.unit = "of L";
     row.floor = near ? 0.92 : 0.94;
     row.goal = near ? 0.955 : 0.97;
-    row.check = compare(measured, resident.steps[index]);
+    row.check = same(measured, resident.steps[index]);
     rows.push_back(row);
     if (cpu && index == 0) {
       add_cpu_rows(row, measured, rows);
@@ -80,12 +88,12 @@ std::vector<Row> streamed(const Bench& bench, const StreamCase& asked, bool cpu)
 }
 
 std::vector<Row> widths(const Bench& bench) {
-  StreamCase asked = on_host(32 * k, 32);
+  StepCase asked = on_host(32 * k, 32);
   asked.rows_max = 64;
   asked.appended = 1024;
   const std::vector<Steps> steps = {{1, 9}, {2, 7}, {4, 7}, {8, 7}, {16, 7}, {49, 3}};
-  const StreamTimes times = time_steps(bench, asked, steps);
-  const StreamTimes resident = time_resident(bench, asked, steps);
+  const DecodeTimes times = timed(bench, asked, steps);
+  const DecodeTimes resident = timed_resident(bench, asked, steps);
   std::vector<Row> rows;
   for (std::size_t index = 1; index < times.steps.size(); ++index) {
     const StepTimes& measured = times.steps[index];
@@ -97,7 +105,7 @@ std::vector<Row> widths(const Bench& bench) {
     row.better = Better::lower;
     row.floor = measured.rows <= 16 ? 1.05 : 0.0;
     row.goal = measured.rows <= 16 ? 1.02 : 0.0;
-    row.check = compare(measured, resident.steps[index]);
+    row.check = same(measured, resident.steps[index]);
     row.details.emplace_back(
         "bytes_over_w1",
         static_cast<double>(measured.bytes) / static_cast<double>(times.steps.front().bytes));
@@ -107,15 +115,15 @@ std::vector<Row> widths(const Bench& bench) {
 }
 
 std::vector<Row> gaps(const Bench& bench, double gap_seconds) {
-  StreamCase asked = on_host(32 * k, 32);
+  StepCase asked = on_host(32 * k, 32);
   asked.wait_each_layer = true;
   asked.gap_seconds = gap_seconds;
   asked.stream.gap_ns = static_cast<std::uint64_t>(gap_seconds * 1e9);
   asked.stream.jitter_ns = 100'000;
   asked.stream.link_bytes_s = static_cast<std::uint64_t>(bench.limits.link_up);
   const std::vector<Steps> steps = {{1, 7}};
-  const StreamTimes times = time_steps(bench, asked, steps);
-  const StreamTimes resident = time_resident(bench, asked, steps);
+  const DecodeTimes times = timed(bench, asked, steps);
+  const DecodeTimes resident = timed_resident(bench, asked, steps);
   const StepTimes& measured = times.steps.front();
   Row row = row_of(measured, times.plan);
   const double link = static_cast<double>(measured.bytes) / bench.limits.link_up;
@@ -127,7 +135,7 @@ std::vector<Row> gaps(const Bench& bench, double gap_seconds) {
   row.better = Better::lower;
   row.floor = 1.08;
   row.goal = 1.03;
-  row.check = compare(measured, resident.steps.front());
+  row.check = same(measured, resident.steps.front());
   row.details.emplace_back("link_us", link * 1e6);
   row.details.emplace_back("gaps_and_attention_us", others * 1e6);
   return {row};
@@ -136,7 +144,7 @@ std::vector<Row> gaps(const Bench& bench, double gap_seconds) {
 }  // namespace
 
 void add_streaming(std::vector<Task>& tasks) {
-  const auto add = [&](const char* ids, const StreamCase& asked, bool cpu) {
+  const auto add = [&](const char* ids, const StepCase& asked, bool cpu) {
     tasks.push_back({ids,
                      fmt::format("A {}K groups of {}{}",
                                  asked.tokens / k,
@@ -146,7 +154,7 @@ void add_streaming(std::vector<Task>& tasks) {
   };
   add("P2 P15", on_host(32 * k, 32), true);
   add("P2 P15", on_host(32 * k, 16), true);
-  StreamCase waits = on_host(32 * k, 32);
+  StepCase waits = on_host(32 * k, 32);
   waits.wait_each_layer = true;
   add("P2", waits, false);
   add("P2 P15", on_host(128 * k, 32), true);

@@ -24,7 +24,7 @@ struct Pages {
   std::uint64_t chunk_pages = 0;
 };
 
-Pages make_pages(const Rig& rig, const RandomPages& random) {
+Pages make_pages(const Rig& rig, const bench::RandomPages& random) {
   Pages out;
   out.page_bytes = random.layout().page_bytes;
   out.chunk_pages = (std::uint64_t{64} << 20) / out.page_bytes;
@@ -81,10 +81,10 @@ std::vector<Row> transport(const Bench& bench, std::uint64_t group) {
   Line line(bench.rig, KVSPAN_ROLE_UPLOAD);
   line.wait(line.fill(device, kPages * pages.page_bytes, 0xa5));
   std::vector<double> seconds;
-  CpuTime cpu;
+  bench::CpuTime cpu;
   constexpr int kRuns = 7;
   for (int run = -1; run < kRuns; ++run) {
-    const CpuTime before = cpu_time();
+    const bench::CpuTime before = bench::cpu_time();
     const Clock::time_point start = Clock::now();
     kvspan_point_t last{};
     for (std::uint64_t first = 0; first < kPages; first += group) {
@@ -97,7 +97,7 @@ std::vector<Row> transport(const Bench& bench, std::uint64_t group) {
     line.wait(last);
     if (run >= 0) {
       seconds.push_back(seconds_since(start));
-      const CpuTime after = cpu_time();
+      const bench::CpuTime after = bench::cpu_time();
       cpu.process += after.process - before.process;
       cpu.thread += after.thread - before.thread;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slots that succeed. A fence is reached as soon as work that signals it was submitted.
-#include "null_backend.hpp"
+#include "kvspan/bench/null_backend.hpp"
 
 #include <cstdlib>
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What core itself costs: steps of a decode over a backend that does nothing, with arguments
 // checked and without. Prints microseconds a layer and nanoseconds a streamed page.
+#include "kvspan/bench/null_backend.hpp"
 #include "kvspan/core/session/session.hpp"
-
-#include "null_backend.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -43,11 +42,10 @@ double step_seconds(const Backend& backend, const Case& asked, std::uint64_t& pa
     return 0.0;
   }
   const SequenceId sequence = *session->add_sequence();
-  (void)session->load(sequence,
-                      asked.tokens,
-                      [](std::uint32_t, std::uint64_t, std::span<std::byte>) -> Result<void> {
-                        return {};
-                      });
+  (void)session->load(
+      sequence,
+      asked.tokens,
+      [](std::uint32_t, std::uint64_t, std::span<std::byte>) -> Result<void> { return {}; });
   auto memory = backend.allocate(KVSPAN_MEMORY_DEVICE, 64U << 20);
   kvspan_rows_t rows{};
   rows.memory = memory->get();
@@ -96,13 +94,14 @@ int main() {
                               Case{131072, 1, 16, 0, checks}}) {
       std::uint64_t pages = 0;
       const double seconds = step_seconds(backend, asked, pages);
-      std::printf("%7llu tokens w%u groups of %2u, %6llu pages: %7.2f us a layer, %6.0f ns a page\n",
-                  static_cast<unsigned long long>(asked.tokens),
-                  asked.rows,
-                  asked.group_pages,
-                  static_cast<unsigned long long>(pages),
-                  seconds / kLayers * 1e6,
-                  pages == 0 ? 0.0 : seconds / static_cast<double>(pages) * 1e9);
+      std::printf(
+          "%7llu tokens w%u groups of %2u, %6llu pages: %7.2f us a layer, %6.0f ns a page\n",
+          static_cast<unsigned long long>(asked.tokens),
+          asked.rows,
+          asked.group_pages,
+          static_cast<unsigned long long>(pages),
+          seconds / kLayers * 1e6,
+          pages == 0 ? 0.0 : seconds / static_cast<double>(pages) * 1e9);
     }
   }
   return 0;

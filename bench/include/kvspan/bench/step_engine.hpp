@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine without a model: a session over a random history whose steps write and attend random
+// rows, layer after layer. Not here: what is made of the times (decode_steps.hpp).
+#pragma once
+
+#include "kvspan/bench/line.hpp"
+#include "kvspan/bench/random_pages.hpp"
+#include "kvspan/core/session/session.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace kvspan::bench {
+
+struct StepCase {
+  std::uint32_t layers = 16;
+  std::uint64_t tokens = 0;      // of the history before the first step
+  std::uint32_t rows_max = 8;    // a step
+  std::uint64_t appended = 512;  // tokens that steps may add
+  std::uint64_t arena_bytes = 0;
+  StreamOptions stream;
+  bool wait_each_layer = false;  // the engine needs a layer's output before it goes on
+  double gap_seconds = 0.0;      // what it does then, on the host's clock
+};
+
+class StepEngine {
+ public:
+  // Opens the session and loads the history. `pages` outlives the engine. Errors: the session's.
+  [[nodiscard]] static Result<StepEngine> open(const Backend& backend,
+                                               const RandomPages& pages,
+                                               const StepCase& asked);
+
+  // One step of `rows` rows, all accepted. Returns its seconds, from begin_step to the last layer's
+  // output and commit. Errors: the session's.
+  [[nodiscard]] Result<double> step(std::uint32_t rows);
+
+  [[nodiscard]] const Session& session() const { return session_; }
+
+  // Bytes that the next step has to bring from the host.
+  [[nodiscard]] std::uint64_t step_bytes() const;
+
+  // Outputs of the last step, [layer, row, head, element]; NaN where nothing was written.
+  [[nodiscard]] Result<std::vector<float>> outputs();
+
+ private:
+  StepEngine(const Backend& backend,
+             const RandomPages& pages,
+             const StepCase& asked,
+             Session session)
+      : backend_(backend), pages_(&pages), case_(asked), session_(std::move(session)) {}
+
+  Result<void> load();
+  Result<void> place_rows();
+  Result<void> layer(std::uint32_t index);
+
+  Backend backend_;
+  const RandomPages* pages_;
+  StepCase case_;
+  HostMemory host_rows_;
+  DeviceMemory rows_;
+  Session session_;
+  SequenceId sequence_ = 0;
+  std::uint64_t tokens_ = 0;
+  std::uint32_t rows_of_step_ = 0;
+  std::uint64_t q_bytes_ = 0;  // of one layer, like those below
+  std::uint64_t k_bytes_ = 0;
+  std::uint64_t v_bytes_ = 0;
+  std::uint64_t out_bytes_ = 0;
+  std::uint64_t out_offset_ = 0;  // outputs of all layers lie behind the other rows
+  kvspan_point_t last_{};
+};
+
+// What a session for such steps is opened with.
+[[nodiscard]] SessionOptions session_options(const RandomPages& pages, const StepCase& asked);
+
+// The arena that holds exactly `resident_pages` pages a layer and what streams the others; all of
+// them: what keeps everything resident. Errors: plan()'s.
+[[nodiscard]] Result<std::uint64_t> arena_for(const Backend& backend,
+                                              const RandomPages& pages,
+                                              const StepCase& asked);
+
+}  // namespace kvspan::bench

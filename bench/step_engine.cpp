@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Read first: step_engine.hpp.
+#include "kvspan/bench/step_engine.hpp"
+
+#include "kvspan/bench/spread.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+namespace kvspan::bench {
+
+namespace {
+
+// Larger than any arena that a plan can fill.
+constexpr std::uint64_t kUnboundedBytes = std::uint64_t{1} << 50;
+
+std::uint64_t align_up(std::uint64_t value) {
+  return (value + 255) / 256 * 256;
+}
+
+kvspan_rows_t rows_in(const DeviceMemory& memory,
+                      std::uint64_t offset,
+                      std::uint32_t heads,
+                      std::uint32_t head_size) {
+  kvspan_rows_t rows{};
+  rows.memory = memory.get();
+  rows.offset = offset;
+  rows.row_stride = std::uint64_t{heads} * head_size * sizeof(float);
+  rows.head_stride = head_size * sizeof(float);
+  rows.type = KVSPAN_TYPE_F32;
+  return rows;
+}
+
+}  // namespace
+
+SessionOptions session_options(const RandomPages& pages, const StepCase& asked) {
+  SessionOptions options;
+  options.geometry.layers.assign(asked.layers, pages.layer());
+  options.geometry.page_tokens = pages.layout().page_tokens;
+  options.geometry.alignment = 256;
+  options.context_tokens = asked.tokens + asked.appended;
+  options.prefill_rows_max = 16;
+  options.decode_rows = asked.rows_max;
+  options.arena_bytes = asked.arena_bytes;
+  options.stream = asked.stream;
+  return options;
+}
+
+Result<std::uint64_t> arena_for(const Backend& backend,
+                                const RandomPages& pages,
+                                const StepCase& asked) {
+  const SessionOptions options = session_options(pages, asked);
+  PlanRequest request;
+  request.geometry = options.geometry;
+  request.context_tokens = options.context_tokens;
+  request.prefill_rows_max = options.prefill_rows_max;
+  request.decode_rows = options.decode_rows;
+  request.stream = options.stream;
+  request.arena_bytes = kUnboundedBytes;
+  request.capabilities = capabilities_of(backend, options);
+  auto found = plan(request);
+  if (!found) {
+    return tl::unexpected(std::move(found).error());
+  }
+  return found->regions.total_bytes();
+}
+
+Result<StepEngine> StepEngine::open(const Backend& backend,
+                                    const RandomPages& pages,
+                                    const StepCase& asked) {
+  auto session = Session::open(backend, session_options(pages, asked));
+  if (!session) {
+    return tl::unexpected(std::move(session).error());
+  }
+  StepEngine engine(backend, pages, asked, std::move(*session));
+  auto done = engine.load();
+  if (done) {
+    done = engine.place_rows();
+  }
+  if (!done) {
+    return tl::unexpected(std::move(done).error());
+  }
+  return engine;
+}
+
+Result<void> StepEngine::load() {
+  const auto sequence = session_.add_sequence();
+  if (!sequence) {
+    return tl::unexpected(sequence.error());
+  }
+  sequence_ = *sequence;
+  tokens_ = case_.tokens;
+  return session_.load(
+      sequence_,
+      case_.tokens,
+      [this](std::uint32_t layer, std::uint64_t page, std::span<std::byte> bytes) -> Result<void> {
+        const auto from = pages_->page(layer, page);
+        std::memcpy(bytes.data(), from.data(), std::min(bytes.size(), from.size()));
+        return {};
+      });
+}
+
+// In device memory, where an engine has them.
+Result<void> StepEngine::place_rows() {
+  const LayerGeometry& layer = pages_->layer();
+  const auto bytes_of = [&](std::uint32_t heads, std::uint32_t head_size) {
+    return align_up(std::uint64_t{case_.rows_max} * heads * head_size * sizeof(float));
+  };
+  q_bytes_ = bytes_of(layer.q_heads, layer.head_size_k);
+  k_bytes_ = bytes_of(layer.kv_heads, layer.head_size_k);
+  v_bytes_ = bytes_of(layer.kv_heads, layer.head_size_v);
+  out_bytes_ = bytes_of(layer.q_heads, layer.head_size_v);
+  const std::uint64_t in_bytes = q_bytes_ + k_bytes_ + v_bytes_;
+  out_offset_ = case_.layers * in_bytes;
+  const std::uint64_t all = out_offset_ + case_.layers * out_bytes_;
+  auto host = host_memory(backend_, all);
+  auto device = backend_.allocate(KVSPAN_MEMORY_DEVICE, all);
+  if (!host || !device) {
+    return tl::unexpected(host ? device.error() : host.error());
+  }
+  host_rows_ = std::move(*host);
+  rows_ = std::move(*device);
+  std::memset(host_rows_.address, 0xff, all);  // NaN: an output that nobody wrote is seen
+  auto* const floats = reinterpret_cast<float*>(host_rows_.address);
+  for (std::uint64_t index = 0; index < out_offset_ / sizeof(float); ++index) {
+    const bool query = index * sizeof(float) % in_bytes < q_bytes_;
+    floats[index] = (query ? kQueryScale : 1.0F) * noise(0x73, index);
+  }
+  auto line = Line::create(backend_, KVSPAN_ROLE_UPLOAD);
+  if (!line) {
+    return tl::unexpected(std::move(line).error());
+  }
+  return line->move({host_rows_.memory.get(), rows_.get(), 0, 0, all, 1, 0, 0});
+}
+
+Result<void> StepEngine::layer(std::uint32_t index) {
+  const LayerGeometry& layer = pages_->layer();
+  const std::uint64_t at = index * (q_bytes_ + k_bytes_ + v_bytes_);
+  WriteRows write;
+  write.k = rows_in(rows_, at + q_bytes_, layer.kv_heads, layer.head_size_k);
+  write.v = rows_in(rows_, at + q_bytes_ + k_bytes_, layer.kv_heads, layer.head_size_v);
+  if (auto written = session_.write(index, write); !written) {
+    return written;
+  }
+  AttendRows attend;
+  attend.q = rows_in(rows_, at, layer.q_heads, layer.head_size_k);
+  attend.out = rows_in(rows_, out_offset_ + index * out_bytes_, layer.q_heads, layer.head_size_v);
+  attend.scale = 1.0F / std::sqrt(static_cast<float>(layer.head_size_k));
+  auto point = session_.attend(index, attend);
+  if (!point) {
+    return tl::unexpected(std::move(point).error());
+  }
+  last_ = *point;
+  if (case_.wait_each_layer || index + 1 == case_.layers) {
+    if (auto waited = session_.wait(last_); !waited) {
+      return waited;
+    }
+  }
+  for (const Clock::time_point begin = Clock::now(); seconds_since(begin) < case_.gap_seconds;) {
+    std::this_thread::yield();
+  }
+  return {};
+}
+
+std::uint64_t StepEngine::step_bytes() const {
+  const Plan& plan = session_.plan();
+  const std::uint64_t complete = tokens_ / pages_->layout().page_tokens;
+  std::uint64_t bytes = 0;
+  for (std::size_t index = 0; index < plan.pages.size(); ++index) {
+    const std::uint64_t resident = std::min<std::uint64_t>(complete, plan.resident_pages[index]);
+    bytes += (complete - resident) * plan.pages[index].page_bytes;
+  }
+  return bytes;
+}
+
+Result<double> StepEngine::step(std::uint32_t rows) {
+  rows_of_step_ = rows;
+  const Clock::time_point start = Clock::now();
+  const StepRows part{sequence_, rows};
+  if (auto begun = session_.begin_step({&part, 1}, Phase::decode); !begun) {
+    return tl::unexpected(std::move(begun).error());
+  }
+  for (std::uint32_t index = 0; index < case_.layers; ++index) {
+    if (auto done = layer(index); !done) {
+      return tl::unexpected(std::move(done).error());
+    }
+  }
+  if (auto committed = session_.commit({&rows, 1}); !committed) {
+    return tl::unexpected(std::move(committed).error());
+  }
+  tokens_ += rows;
+  return seconds_since(start);
+}
+
+Result<std::vector<float>> StepEngine::outputs() {
+  auto line = Line::create(backend_, KVSPAN_ROLE_DOWNLOAD);
+  if (!line) {
+    return tl::unexpected(std::move(line).error());
+  }
+  const std::uint64_t bytes = case_.layers * out_bytes_;
+  if (auto moved = line->move(
+          {rows_.get(), host_rows_.memory.get(), out_offset_, out_offset_, bytes, 1, 0, 0});
+      !moved) {
+    return tl::unexpected(std::move(moved).error());
+  }
+  std::vector<float> out;
+  const std::uint64_t row_floats =
+      std::uint64_t{pages_->layer().q_heads} * pages_->layer().head_size_v;
+  for (std::uint32_t index = 0; index < case_.layers; ++index) {
+    const auto* const from =
+        reinterpret_cast<const float*>(host_rows_.address + out_offset_ + index * out_bytes_);
+    out.insert(out.end(), from, from + rows_of_step_ * row_floats);
+  }
+  return out;
+}
+
+}  // namespace kvspan::bench
