@@ -165,15 +165,19 @@ Result<void> StepEngine::layer(std::uint32_t index) {
   return {};
 }
 
-std::uint64_t StepEngine::step_bytes() const {
+StepTraffic StepEngine::traffic() const {
   const Plan& plan = session_.plan();
   const std::uint64_t complete = tokens_ / pages_->layout().page_tokens;
-  std::uint64_t bytes = 0;
+  StepTraffic traffic;
   for (std::size_t index = 0; index < plan.pages.size(); ++index) {
-    const std::uint64_t resident = std::min<std::uint64_t>(complete, plan.resident_pages[index]);
-    bytes += (complete - resident) * plan.pages[index].page_bytes;
+    const PageLayout& page = plan.pages[index];
+    const std::uint64_t pages =
+        complete - std::min<std::uint64_t>(complete, plan.resident_pages[index]);
+    traffic.pages += pages;
+    traffic.bytes_min += pages * page.page_tokens * (page.k_token_bytes + page.v_token_bytes);
+    traffic.bytes_max += pages * page.page_bytes;
   }
-  return bytes;
+  return traffic;
 }
 
 Result<double> StepEngine::step(std::uint32_t rows) {

@@ -71,7 +71,8 @@ int run_command_line(int count, char** arguments) {
       {"list", add_list(app, global)},
       {"inspect", add_inspect(app, global)},
       {"plan", add_plan(app, global)},
-      {"generate", add_generate(app, global)}};
+      {"generate", add_generate(app, global)},
+      {"bench", add_bench(app, global)}};
   try {
     app.parse(count, arguments);
   } catch (const CLI::ParseError& failure) {

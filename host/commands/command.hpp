@@ -25,5 +25,6 @@ RunCommand add_list(CLI::App& app, const GlobalOptions& global);
 RunCommand add_inspect(CLI::App& app, const GlobalOptions& global);
 RunCommand add_plan(CLI::App& app, const GlobalOptions& global);
 RunCommand add_generate(CLI::App& app, const GlobalOptions& global);
+RunCommand add_bench(CLI::App& app, const GlobalOptions& global);
 
 }  // namespace kvspan::host

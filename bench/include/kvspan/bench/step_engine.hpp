@@ -23,6 +23,14 @@ struct StepCase {
   double gap_seconds = 0.0;      // what it does then, on the host's clock
 };
 
+// What a step has to bring from the host. A page in two splits comes without the padding between
+// its planes, so its bytes lie between the two.
+struct StepTraffic {
+  std::uint64_t pages = 0;
+  std::uint64_t bytes_min = 0;  // live rows
+  std::uint64_t bytes_max = 0;  // pages
+};
+
 class StepEngine {
  public:
   // Opens the session and loads the history. `pages` outlives the engine. Errors: the session's.
@@ -36,8 +44,8 @@ class StepEngine {
 
   [[nodiscard]] const Session& session() const { return session_; }
 
-  // Bytes that the next step has to bring from the host.
-  [[nodiscard]] std::uint64_t step_bytes() const;
+  // Of the next step.
+  [[nodiscard]] StepTraffic traffic() const;
 
   // Outputs of the last step, [layer, row, head, element]; NaN where nothing was written.
   [[nodiscard]] Result<std::vector<float>> outputs();

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// `kvspan bench decode`: steps over a random history of which a share is on the host, against the
+// same steps with everything resident. Not here: options (commands/bench.cpp).
+#pragma once
+
+#include "kvspan/bench/decode_steps.hpp"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace kvspan::host {
+
+struct DecodeBenchRequest {
+  LayerGeometry layer;
+  std::uint32_t layers = 16;
+  std::uint32_t page_tokens = 256;
+  std::vector<std::uint64_t> contexts;      // tokens
+  std::vector<std::uint32_t> widths;        // rows a step
+  std::vector<std::uint32_t> host_percent;  // pages of each layer that are not resident
+  StreamOptions stream;
+  std::uint32_t timed_steps = 9;
+  bool wait_each_layer = false;
+};
+
+// One context, width and share.
+struct DecodeBenchRow {
+  std::uint64_t context = 0;
+  std::uint32_t host_percent = 0;
+  std::uint64_t arena_bytes = 0;
+  std::uint32_t resident_pages = 0;  // of the first layer
+  std::uint32_t ring_pages = 0;
+  std::uint32_t group_pages = 0;
+  bench::StepTimes times;
+  bench::Spread resident_seconds;
+  std::string check;
+};
+
+struct DecodeBenchResult {
+  double link_bytes_s = 0.0;
+  std::vector<DecodeBenchRow> rows;
+};
+
+// Told after every row. Errors: the session's; `internal` where a value or a count of bytes is
+// wrong.
+[[nodiscard]] Result<DecodeBenchResult> bench_decode(
+    const Backend& backend,
+    const DecodeBenchRequest& request,
+    const std::function<void(const DecodeBenchRow&, double link_bytes_s)>& told);
+
+// A line for people; the heading comes first.
+[[nodiscard]] std::string decode_bench_heading();
+[[nodiscard]] std::string decode_bench_line(const DecodeBenchRow& row, double link_bytes_s);
+
+[[nodiscard]] nlohmann::ordered_json decode_bench_json(const DecodeBenchRequest& request,
+                                                       const DecodeBenchResult& result);
+
+}  // namespace kvspan::host
