@@ -4,6 +4,6 @@
 # developer builds without sanitizers.
 function(kvspan_add_exports_test name)
   kvspan_register_test(abi.exports.${name}
-    COMMAND /usr/bin/python3 "${kvspan_SOURCE_DIR}/tools/exports.py" "$<TARGET_FILE:kvspan-${name}>"
+    COMMAND ${KVSPAN_PYTHON} "${kvspan_SOURCE_DIR}/tools/exports.py" "$<TARGET_FILE:kvspan-${name}>"
     LABELS abi)
 endfunction()

@@ -13,7 +13,11 @@
 # would count an executable full of skipped cases as passed.
 #
 # Labels: unit property e2e-small run under every preset's tests; e2e-large only in optimised
-# builds; tidy, abi and package only in the dev preset.
+# builds; tidy, abi and package only in the dev preset. smoke: beside property, on what a sanitizer
+# sees with a tenth of the rounds. conformance: the suite over a plugin outside this tree
+# (kvspan_add_conformance_test.cmake).
+
+set(KVSPAN_PYTHON /usr/bin/python3) # the system's, for every test that is a script
 
 function(kvspan_register_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "COMMAND;LABELS;ENV")

@@ -85,6 +85,18 @@ void add_positions(Rows& rows, Dice& dice) {
 
 }  // namespace
 
+void add_head_values(Scene& scene, Dice& dice) {
+  const auto option = [&](uint32_t bit) { return (scene.shape.options & bit) != 0; };
+  for (uint32_t head = 0; head < scene.geometry.q_heads; ++head) {
+    if (option(KVSPAN_OPTION_SINKS)) {
+      scene.sinks.push_back(4.0F * dice.uniform());
+    }
+    if (option(KVSPAN_OPTION_ALIBI)) {
+      scene.slopes.push_back(1.0F / static_cast<float>(uint32_t{2} << (head % 8)));
+    }
+  }
+}
+
 void add_sequence(RandomScene& made, const Limits& limits, Dice& dice) {
   Scene& scene = made.scene;
   const uint64_t tokens = dice.between(1, limits.tokens_max);
@@ -169,18 +181,10 @@ RandomScene AttentionTest::random_scene(const Limits& limits, Dice& dice) {
   prepare(scene);
   scene.scale =
       (0.5F + static_cast<float>(dice.below(3))) / static_cast<float>(dice.pick<uint32_t>({8, 12}));
-  const auto option = [&](uint32_t bit) { return (scene.shape.options & bit) != 0; };
-  if (option(KVSPAN_OPTION_SOFT_CAP)) {
+  if ((scene.shape.options & KVSPAN_OPTION_SOFT_CAP) != 0) {
     scene.soft_cap = dice.pick<float>({0.5F, 5.0F, 50.0F});
   }
-  for (uint32_t head = 0; head < scene.geometry.q_heads; ++head) {
-    if (option(KVSPAN_OPTION_SINKS)) {
-      scene.sinks.push_back(4.0F * dice.uniform());
-    }
-    if (option(KVSPAN_OPTION_ALIBI)) {
-      scene.slopes.push_back(1.0F / static_cast<float>(uint32_t{2} << (head % 8)));
-    }
-  }
+  add_head_values(scene, dice);
   const uint64_t entries = dice.between(1, limits.entries_max);
   for (uint64_t i = 0; i < entries; ++i) {
     add_sequence(made, limits, dice);

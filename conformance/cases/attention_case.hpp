@@ -14,15 +14,6 @@
 
 namespace kvspan::conformance {
 
-inline constexpr kvspan_type_t kTypes[] = {KVSPAN_TYPE_F32,
-                                           KVSPAN_TYPE_F16,
-                                           KVSPAN_TYPE_BF16,
-                                           KVSPAN_TYPE_Q8_0,
-                                           KVSPAN_TYPE_Q5_1,
-                                           KVSPAN_TYPE_Q5_0,
-                                           KVSPAN_TYPE_Q4_1,
-                                           KVSPAN_TYPE_Q4_0};
-
 /// What a random scene may be. Its types and head sizes are those of the settings' tuples.
 struct Limits {
   uint64_t tokens_max = 400;
@@ -37,6 +28,9 @@ struct RandomScene {
   std::deque<History> histories;
   Scene scene;
 };
+
+/// Gives every query head of the scene its sink and its slope, where the options have them.
+void add_head_values(Scene& scene, Dice& dice);
 
 /// Fills sequences [entry] of the scene with a random history and rows.
 void add_sequence(RandomScene& made, const Limits& limits, Dice& dice);

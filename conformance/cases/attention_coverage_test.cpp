@@ -106,14 +106,7 @@ std::vector<Choice> AttentionCoverage::rows_of_the_array() {
 void AttentionCoverage::add_options(Scene& scene, Rows& rows, Dice& dice) {
   const auto option = [&](uint32_t bit) { return (scene.shape.options & bit) != 0; };
   scene.soft_cap = option(KVSPAN_OPTION_SOFT_CAP) ? 5.0F : 0.0F;
-  for (uint32_t head = 0; head < scene.geometry.q_heads; ++head) {
-    if (option(KVSPAN_OPTION_SINKS)) {
-      scene.sinks.push_back(4.0F * dice.uniform());
-    }
-    if (option(KVSPAN_OPTION_ALIBI)) {
-      scene.slopes.push_back(1.0F / static_cast<float>(uint32_t{2} << (head % 8)));
-    }
-  }
+  add_head_values(scene, dice);
   rows.suffix_count = option(KVSPAN_OPTION_SUFFIX_MASK)
                           ? static_cast<uint32_t>(std::min<uint64_t>(64, rows.token_total))
                           : 0;

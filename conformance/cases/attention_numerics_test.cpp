@@ -18,7 +18,7 @@ KVSPAN_PROFILE(attention);
 
 class AttentionNumerics : public AttentionTest {
  protected:
-  /// A scene of one sequence over `history`, one row, everything visible.
+  /// A scene of one sequence over `history`: `rows` rows that see everything.
   Scene plain(const History& history, uint32_t rows, Dice& dice) {
     Scene scene;
     scene.geometry = history.geometry;

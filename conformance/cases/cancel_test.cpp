@@ -120,9 +120,7 @@ std::vector<kvspan_fence_t*> CancelTest::submit_copies(uint32_t round, uint32_t 
   for (uint32_t i = 0; i < count; ++i) {
     fences.push_back(rig().fence());
     Submit submit;
-    submit.signal({fences.back(), 1});
-    submit.fields.cancel_memory = word_->memory;
-    submit.fields.cancel_offset = kWordOffset;
+    submit.signal({fences.back(), 1}).cancel(*word_, kWordOffset);
     submit.fields.submit_id = id_of(round, i);
     EXPECT_EQ(rig().calls().copy(lane.queue, segments_.data(), kParts, submit.raw(), nullptr),
               KVSPAN_OK);
@@ -150,9 +148,7 @@ void CancelTest::fill_with_the_word(uint8_t byte) {
   const kvspan_range_t range = {spot_->memory, 0, kHalf};
   const kvspan_point_t done = {rig().fence(), 1};
   Submit submit;
-  submit.signal(done);
-  submit.fields.cancel_memory = word_->memory;
-  submit.fields.cancel_offset = kWordOffset;
+  submit.signal(done).cancel(*word_, kWordOffset);
   kvspan_queue_t* queue = rig().lane(KVSPAN_ROLE_COMPUTE).queue;
   ASSERT_EQ(rig().calls().fill(queue, &range, byte, 1, submit.raw(), nullptr), KVSPAN_OK);
   const kvspan_result_t result = rig().wait(done);
@@ -221,9 +217,7 @@ KVSPAN_CASE(CancelTest, AWordSetBeforeTheWorkStartsIsSeen, "KV-SUBMIT-7", needs:
     kvspan_fence_t* gate = rig().fence();
     const kvspan_point_t done = {rig().fence(), 1};
     Submit submit;
-    submit.wait({gate, 1}).signal(done);
-    submit.fields.cancel_memory = word_->memory;
-    submit.fields.cancel_offset = kWordOffset;
+    submit.wait({gate, 1}).signal(done).cancel(*word_, kWordOffset);
     std::atomic_ref<uint32_t>(*word()).store(0);
     ASSERT_EQ(rig().calls().copy(lane.queue, segments_.data(), kParts, submit.raw(), nullptr),
               KVSPAN_OK);
@@ -264,9 +258,7 @@ KVSPAN_CASE(CancelTest, WhatSaysItIsDoneIsWhole, "KV-SUBMIT-7") {
       std::memcpy(source.mapped, values.data(), kUsed);
       const kvspan_point_t done = {rig().fence(), 1};
       Submit submit;
-      submit.signal(done);
-      submit.fields.cancel_memory = word_->memory;
-      submit.fields.cancel_offset = kWordOffset;
+      submit.signal(done).cancel(*word_, kWordOffset);
       kvspan_queue_t* queue = rig().lane(KVSPAN_ROLE_COMPUTE).queue;
       ASSERT_EQ(decode ? rig().calls().decode(queue, &item, 1, submit.raw(), nullptr)
                        : rig().calls().encode(queue, &item, 1, submit.raw(), nullptr),
@@ -305,9 +297,7 @@ KVSPAN_CASE(CancelTest,
     for (int round = 0; round < 4; ++round) {
       const kvspan_point_t done = {rig().fence(), 1};
       Submit submit;
-      submit.signal(done);
-      submit.fields.cancel_memory = word_->memory;
-      submit.fields.cancel_offset = kWordOffset;
+      submit.signal(done).cancel(*word_, kWordOffset);
       const auto begin = std::chrono::steady_clock::now();
       EXPECT_EQ(rig().calls().copy(
                     rig().lane(KVSPAN_ROLE_UPLOAD).queue, all.data(), items, submit.raw(), nullptr),

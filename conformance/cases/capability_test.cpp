@@ -34,6 +34,17 @@ class CapabilityTest : public AttentionTest {
         },
         error);
   }
+
+  /// All rules: one at least, and as many as were announced.
+  void read_rules(std::vector<kvspan_attention_rule_t>& rules) {
+    uint32_t count = 0;
+    const kvspan_attention_table_t& table = *rig().tables().attention;
+    ASSERT_EQ(table.rules(rig().device(), nullptr, 0, &count, nullptr), KVSPAN_OK);
+    ASSERT_GT(count, 0u);
+    rules.resize(count);
+    ASSERT_EQ(table.rules(rig().device(), rules.data(), count, &count, nullptr), KVSPAN_OK);
+    ASSERT_EQ(count, rules.size());
+  }
 };
 
 /// The level that the rules give a shape: the highest of those that hold it.
@@ -62,13 +73,8 @@ uint32_t level_by_rules(const std::vector<kvspan_attention_rule_t>& rules,
 }
 
 KVSPAN_CASE(CapabilityTest, QueryRulesAndBehaviourTellTheSame, "KV-RULES-1 KV-QUERY-2") {
-  uint32_t count = 0;
-  const kvspan_attention_table_t& table = *rig().tables().attention;
-  ASSERT_EQ(table.rules(rig().device(), nullptr, 0, &count, nullptr), KVSPAN_OK);
-  ASSERT_GT(count, 0u);
-  std::vector<kvspan_attention_rule_t> rules(count);
-  ASSERT_EQ(table.rules(rig().device(), rules.data(), count, &count, nullptr), KVSPAN_OK);
-  ASSERT_EQ(count, rules.size());
+  std::vector<kvspan_attention_rule_t> rules;
+  ASSERT_NO_FATAL_FAILURE(read_rules(rules));
   Dice dice(settings(), 1);
   for (const uint32_t k_type : {0u, 1u, 2u, 3u, 4u, 6u, 7u, 8u, 30u, 99u}) {
     for (const uint32_t v_type : {0u, 1u, 2u, 5u, 8u, 30u}) {
@@ -135,11 +141,8 @@ KVSPAN_CASE(CapabilityTest, CapabilitiesAreAFunctionOfTheShape, "KV-QUERY-1 KV-Q
 }
 
 KVSPAN_CASE(CapabilityTest, EveryPlainPairIsInTheRules, "KV-RULES-1") {
-  uint32_t count = 0;
-  const kvspan_attention_table_t& table = *rig().tables().attention;
-  ASSERT_EQ(table.rules(rig().device(), nullptr, 0, &count, nullptr), KVSPAN_OK);
-  std::vector<kvspan_attention_rule_t> rules(count);
-  ASSERT_EQ(table.rules(rig().device(), rules.data(), count, &count, nullptr), KVSPAN_OK);
+  std::vector<kvspan_attention_rule_t> rules;
+  ASSERT_NO_FATAL_FAILURE(read_rules(rules));
   for (const kvspan_type_t k_type : kTypes) {
     for (const kvspan_type_t v_type : kTypes) {
       for (const uint32_t head_size : {64u, 80u, 96u, 128u, 192u, 256u}) {

@@ -2,14 +2,12 @@
 // The codec stores the bytes of the C reference and reads them back to its values, for every type,
 // row type, stride and page layout, NaN and infinities included, and writes nothing beside them.
 // Not here: the reference's own golden bytes (abi/tests).
-#include "kvspan/sdk/reference/half.h"
 #include "kvspan/sdk/reference/quant.h"
 
 #include "attention_case.hpp"
 #include "worker/case.hpp"
 
 #include <cmath>
-#include <cstring>
 #include <iterator>
 #include <limits>
 
@@ -19,31 +17,6 @@ namespace {
 KVSPAN_PROFILE(copy);
 
 constexpr kvspan_type_t kRowTypes[] = {KVSPAN_TYPE_F32, KVSPAN_TYPE_F16, KVSPAN_TYPE_BF16};
-
-uint64_t width_of(kvspan_type_t type) {
-  return type == KVSPAN_TYPE_F32 ? 4 : 2;
-}
-
-void store(kvspan_type_t type, float value, uint8_t* target) {
-  const uint16_t half =
-      type == KVSPAN_TYPE_F16 ? kvspan_ref_f16_from_f32(value) : kvspan_ref_bf16_from_f32(value);
-  if (type == KVSPAN_TYPE_F32) {
-    std::memcpy(target, &value, 4);
-  } else {
-    std::memcpy(target, &half, 2);
-  }
-}
-
-float load(kvspan_type_t type, const uint8_t* source) {
-  float value = 0.0F;
-  uint16_t half = 0;
-  if (type == KVSPAN_TYPE_F32) {
-    std::memcpy(&value, source, 4);
-    return value;
-  }
-  std::memcpy(&half, source, 2);
-  return type == KVSPAN_TYPE_F16 ? kvspan_ref_f32_from_f16(half) : kvspan_ref_f32_from_bf16(half);
-}
 
 /// Values of all kinds: ordinary, huge, tiny, zeros of both signs, and where asked NaN and Inf.
 float odd_value(Dice& dice, bool special) {
@@ -132,14 +105,27 @@ class CodecTest : public PluginTest {
     return at + token % plane.page_tokens * plane.row_stride;
   }
 
+  /// Puts the values of one row and head into the rows' image.
+  static void store_row(Job& job,
+                        const kvspan_codec_item_t& item,
+                        uint32_t row,
+                        uint32_t head,
+                        const std::vector<float>& values) {
+    kvspan_ref_encode_row(item.rows.type,
+                          values.data(),
+                          item.head_size,
+                          job.rows->image.data() + row_at(item, row, head));
+  }
+
   /// Throws every value of an item's rows into the image.
   static void fill_rows(Job& job, const kvspan_codec_item_t& item, bool special, Dice& dice) {
+    std::vector<float> values(item.head_size);
     for (uint32_t row = 0; row < item.row_count; ++row) {
       for (uint32_t head = 0; head < item.head_count; ++head) {
-        uint8_t* target = job.rows->image.data() + row_at(item, row, head);
-        for (uint32_t e = 0; e < item.head_size; ++e) {
-          store(item.rows.type, odd_value(dice, special), target + e * width_of(item.rows.type));
+        for (float& value : values) {
+          value = odd_value(dice, special);
         }
+        store_row(job, item, row, head, values);
       }
     }
   }
@@ -149,10 +135,10 @@ class CodecTest : public PluginTest {
     std::vector<float> values(item.head_size);
     for (uint32_t row = 0; row < item.row_count; ++row) {
       for (uint32_t head = 0; head < item.head_count; ++head) {
-        const uint8_t* source = job.rows->image.data() + row_at(item, row, head);
-        for (uint32_t e = 0; e < item.head_size; ++e) {
-          values[e] = load(item.rows.type, source + e * width_of(item.rows.type));
-        }
+        kvspan_ref_decode_row(item.rows.type,
+                              job.rows->image.data() + row_at(item, row, head),
+                              item.head_size,
+                              values.data());
         kvspan_ref_encode_row(item.type,
                               values.data(),
                               item.head_size,
@@ -170,10 +156,7 @@ class CodecTest : public PluginTest {
                               job.planes->image.data() + plane_at(item, row, head),
                               item.head_size,
                               values.data());
-        uint8_t* target = job.rows->image.data() + row_at(item, row, head);
-        for (uint32_t e = 0; e < item.head_size; ++e) {
-          store(item.rows.type, values[e], target + e * width_of(item.rows.type));
-        }
+        store_row(job, item, row, head, values);
       }
     }
   }
@@ -208,7 +191,7 @@ void CodecTest::add_item(
   const uint64_t pad = 4 * dice.below(3);
   item.rows.memory = job.rows->memory;
   item.rows.type = row_type;
-  item.rows.head_stride = item.head_size * width_of(row_type) + pad;
+  item.rows.head_stride = kvspan_ref_row_bytes(row_type, item.head_size) + pad;
   item.rows.row_stride = item.rows.head_stride * item.head_count + pad;
   item.rows.offset = job.rows_used;
   job.rows_used += (item.rows.row_stride * (item.row_count + 1u) + 255) / 256 * 256;
@@ -331,16 +314,16 @@ KVSPAN_CASE(CodecTest, RowsOfOneSpecialValueAreTheReferencesToo, "KV-CODEC-2", t
     Job job = new_job(dice);
     add_item(job, KVSPAN_TYPE_F32, type, 3 * std::size(special_values), dice);
     const kvspan_codec_item_t& item = job.items.back();
+    std::vector<float> values(item.head_size);
     for (uint32_t row = 0; row < item.row_count; ++row) {
       const float value =
           special_values[row / 3];  // all of a row, the first of each block, the last
       for (uint32_t head = 0; head < item.head_count; ++head) {
         for (uint32_t e = 0; e < item.head_size; ++e) {
           const bool here = row % 3 == 0 || (row % 3 == 1 ? e % 32 == 0 : e % 32 == 31);
-          store(KVSPAN_TYPE_F32,
-                here ? value : dice.normal(),
-                job.rows->image.data() + row_at(item, row, head) + 4 * e);
+          values[e] = here ? value : dice.normal();
         }
+        store_row(job, item, row, head, values);
       }
     }
     rig().upload(*job.rows);

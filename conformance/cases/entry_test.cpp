@@ -65,11 +65,6 @@ class EntryTest : public CaseTest {
     ASSERT_NE(plugin_.close, nullptr);
   }
 
-  template <class Table>
-  const Table* table(uint32_t id) const {
-    return static_cast<const Table*>(plugin_.table(plugin_.self, id));
-  }
-
   std::unique_ptr<Library> library_;
   std::unique_ptr<WatchedHost> host_;
   kvspan_plugin_t plugin_ = {};
@@ -179,7 +174,7 @@ KVSPAN_CASE(EntryTest, EverySlotOfATableIsThere, "KV-TABLE-1") {
       {"native", KVSPAN_TABLE_NATIVE, sizeof(kvspan_native_table_t), false},
       {"debug", KVSPAN_TABLE_DEBUG, sizeof(kvspan_debug_table_t), false}};
   for (const Wanted& wanted : all) {
-    const auto* bytes = table<uint8_t>(wanted.id);
+    const auto* bytes = table_of<uint8_t>(plugin_, wanted.id);
     EXPECT_TRUE(bytes != nullptr || !wanted.mandatory) << "no " << wanted.name << " table";
     if (bytes == nullptr) {
       continue;
@@ -203,7 +198,7 @@ KVSPAN_CASE(EntryTest, TablesAreTheSameEachTimeAndOtherIdsGiveNone, "KV-TABLE-2 
   }
   const void* first[KVSPAN_TABLE_DEBUG + 1] = {};
   for (uint32_t id = 0; id <= KVSPAN_TABLE_DEBUG; ++id) {
-    first[id] = table<void>(id);
+    first[id] = table_of<void>(plugin_, id);
   }
   EXPECT_EQ(first[0], nullptr);
   for (uint32_t id = 1; id <= KVSPAN_TABLE_DEBUG; ++id) {
@@ -226,10 +221,10 @@ KVSPAN_CASE(EntryTest, TablesAreTheSameEachTimeAndOtherIdsGiveNone, "KV-TABLE-2 
     threads.emplace_back([&] {
       for (int round = 0; round < 125; ++round) {
         for (uint32_t id = 0; id <= KVSPAN_TABLE_DEBUG; ++id) {
-          changed += table<void>(id) != first[id] ? 1u : 0u;
+          changed += table_of<void>(plugin_, id) != first[id] ? 1u : 0u;
         }
         for (const uint32_t id : unknown) {
-          invented += table<void>(id) != nullptr ? 1u : 0u;
+          invented += table_of<void>(plugin_, id) != nullptr ? 1u : 0u;
         }
       }
     });
@@ -246,8 +241,8 @@ KVSPAN_CASE(EntryTest, ClosingWithAnOpenDeviceIsBusyAndChangesNothing, "KV-CLOSE
   if (HasFatalFailure()) {
     return;
   }
-  const auto* device = table<kvspan_device_table_t>(KVSPAN_TABLE_DEVICE);
-  const auto* fence = table<kvspan_fence_table_t>(KVSPAN_TABLE_FENCE);
+  const auto* device = table_of<kvspan_device_table_t>(plugin_, KVSPAN_TABLE_DEVICE);
+  const auto* fence = table_of<kvspan_fence_table_t>(plugin_, KVSPAN_TABLE_FENCE);
   uint32_t count = 0;
   if (device->count(plugin_.self, &count, nullptr) != KVSPAN_OK || count <= settings().device) {
     return inconclusive("there is no device to leave open");
@@ -283,10 +278,10 @@ KVSPAN_CASE(EntryTest, AnyRefusedAllocationIsAResult, "KV-MANNERS-2 KV-HOST-2", 
       plugin_ = {};
       return;
     }
-    const auto* device = table<kvspan_device_table_t>(KVSPAN_TABLE_DEVICE);
-    const auto* memory = table<kvspan_memory_table_t>(KVSPAN_TABLE_MEMORY);
-    const auto* queue = table<kvspan_queue_table_t>(KVSPAN_TABLE_QUEUE);
-    const auto* fence = table<kvspan_fence_table_t>(KVSPAN_TABLE_FENCE);
+    const auto* device = table_of<kvspan_device_table_t>(plugin_, KVSPAN_TABLE_DEVICE);
+    const auto* memory = table_of<kvspan_memory_table_t>(plugin_, KVSPAN_TABLE_MEMORY);
+    const auto* queue = table_of<kvspan_queue_table_t>(plugin_, KVSPAN_TABLE_QUEUE);
+    const auto* fence = table_of<kvspan_fence_table_t>(plugin_, KVSPAN_TABLE_FENCE);
     kvspan_device_t* opened = nullptr;
     uint32_t count = 0;
     if (device->count(plugin_.self, &count, nullptr) == KVSPAN_OK && count > settings().device &&

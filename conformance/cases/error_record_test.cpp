@@ -3,6 +3,7 @@
 // after OK a record holds what it held, after a failure every field is written and every out
 // parameter is not. Attention's slots too, where there are any.
 #include "worker/case.hpp"
+#include "worker/library.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -45,18 +46,8 @@ kvspan_error_t poisoned_error() {
   if (length == capacity || length == 0) {
     return ::testing::AssertionFailure() << what << " has no NUL, or no text";
   }
-  for (std::size_t i = 0; i < length;) {
-    const auto lead = static_cast<uint8_t>(text[i]);
-    const std::size_t bytes = lead < 0x80 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    if ((lead >= 0x80 && lead < 0xC2) || lead > 0xF4 || i + bytes > length) {
-      return ::testing::AssertionFailure() << what << " is not UTF-8 at byte " << i;
-    }
-    for (std::size_t more = 1; more < bytes; ++more) {
-      if ((static_cast<uint8_t>(text[i + more]) & 0xC0u) != 0x80u) {
-        return ::testing::AssertionFailure() << what << " is not UTF-8 at byte " << i;
-      }
-    }
-    i += bytes;
+  if (!is_utf8({text, length})) {
+    return ::testing::AssertionFailure() << what << " is not UTF-8";
   }
   return ::testing::AssertionSuccess();
 }

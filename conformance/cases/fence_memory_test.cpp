@@ -13,18 +13,7 @@ namespace {
 
 KVSPAN_PROFILE(core);
 
-class FenceMemory : public PluginTest {
- protected:
-  kvspan_result_t fill(Lane& lane, const Buffer& buffer, uint8_t byte, Submit& submit) {
-    const kvspan_range_t range = {buffer.memory, 0, buffer.bytes()};
-    return rig().calls().fill(lane.queue, &range, byte, 1, submit.raw(), nullptr);
-  }
-
-  kvspan_result_t copy(Lane& lane, const Buffer& source, const Buffer& target, Submit& submit) {
-    const kvspan_segment_t segment = {source.memory, target.memory, 0, 0, source.bytes(), 1, 0, 0};
-    return rig().calls().copy(lane.queue, &segment, 1, submit.raw(), nullptr);
-  }
-};
+class FenceMemory : public PluginTest {};
 
 // A value that the host has waited for: the bytes of the work before it are there, over three
 // queues.
@@ -39,13 +28,13 @@ KVSPAN_CASE(FenceMemory, MemoryIsVisibleBehindAReachedPoint, "KV-FENCE-5") {
     const auto byte = static_cast<uint8_t>(round);
     Submit filled;
     filled.wait(compute.last()).signal(upload.next());  // the reader of the round before
-    ASSERT_EQ(fill(upload, *first, byte, filled), KVSPAN_OK);
+    ASSERT_EQ(rig().fill(upload, *first, byte, filled), KVSPAN_OK);
     Submit moved;
     moved.wait(upload.last()).wait(download.last()).signal(compute.next());
-    ASSERT_EQ(copy(compute, *first, *second, moved), KVSPAN_OK);
+    ASSERT_EQ(rig().copy(compute, *first, *second, moved), KVSPAN_OK);
     Submit out;
     out.wait(compute.last()).signal(download.next());
-    ASSERT_EQ(copy(download, *second, *host, out), KVSPAN_OK);
+    ASSERT_EQ(rig().copy(download, *second, *host, out), KVSPAN_OK);
     ASSERT_EQ(rig().wait(download.last()), KVSPAN_OK);
     for (uint64_t i = 0; i < host->bytes(); i += 509) {
       ASSERT_EQ(host->mapped[i], byte) << "round " << round << ", byte " << i;
@@ -137,16 +126,18 @@ KVSPAN_CASE(FenceMemory, CodecWorkThatWaitsForACopySeesItsBytes, "KV-SUBMIT-9") 
       kvspan_ref_decode_row(KVSPAN_TYPE_Q8_0, other, kHead, values.data());
       std::memcpy(&rows[row * kRowBytes], values.data(), kRowBytes);
     }
-    ASSERT_EQ(copy(upload, *sent, *arrived, Submit().wait(compute.last()).signal(upload.next())),
-              KVSPAN_OK);
+    ASSERT_EQ(
+        rig().copy(upload, *sent, *arrived, Submit().wait(compute.last()).signal(upload.next())),
+        KVSPAN_OK);
     Submit first;
     first.wait(upload.last()).wait(download.last()).signal(compute.next());
     ASSERT_EQ(rig().calls().encode(compute.queue, &encoded, 1, first.raw(), nullptr), KVSPAN_OK);
     Submit second;
     second.wait(upload.last()).signal(compute.next());
     ASSERT_EQ(rig().calls().decode(compute.queue, &decoded, 1, second.raw(), nullptr), KVSPAN_OK);
-    ASSERT_EQ(copy(download, *made, *back, Submit().wait(compute.last()).signal(download.next())),
-              KVSPAN_OK);
+    ASSERT_EQ(
+        rig().copy(download, *made, *back, Submit().wait(compute.last()).signal(download.next())),
+        KVSPAN_OK);
     ASSERT_EQ(rig().wait(download.last()), KVSPAN_OK);
     ASSERT_TRUE(std::equal(page.begin(), page.end(), back->mapped)) << "encode, round " << round;
     ASSERT_TRUE(std::equal(rows.begin(), rows.end(), back->mapped + kHalf))

@@ -33,6 +33,8 @@ class FenceRandom : public PluginTest {
     int value = -1;
   };
 
+  /// Many seeds, with planted failures or without.
+  void play_all(bool faults);
   void play(uint64_t seed, bool faults);
   void submit_one(Dice& dice, bool faults);
   void look(Dice& dice);
@@ -179,18 +181,22 @@ void FenceRandom::play(uint64_t seed, bool faults) {
   }
 }
 
-KVSPAN_CASE(FenceRandom,
-            EveryOrderOfWorkGivesTheModelsBytes,
-            "KV-QUEUE-1 KV-SUBMIT-9",
-            needs::queues_eight) {
+void FenceRandom::play_all(bool faults) {
   memory_ = rig().allocate(KVSPAN_MEMORY_DEVICE, 4096);
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     lanes_.push_back(rig().extra_lane(lane % KVSPAN_ROLE_COUNT));
   }
   for (uint64_t seed = 1; seed <= cases(settings(), 200, 30) && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    play(seed, false);
+    play(seed, faults);
   }
+}
+
+KVSPAN_CASE(FenceRandom,
+            EveryOrderOfWorkGivesTheModelsBytes,
+            "KV-QUEUE-1 KV-SUBMIT-9",
+            needs::queues_eight) {
+  play_all(false);
 }
 
 KVSPAN_CASE(FenceRandom,
@@ -198,14 +204,7 @@ KVSPAN_CASE(FenceRandom,
             "KV-SUBMIT-2 KV-SUBMIT-3 KV-DEBUG-1",
             needs::fault_submit,
             needs::queues_eight) {
-  memory_ = rig().allocate(KVSPAN_MEMORY_DEVICE, 4096);
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    lanes_.push_back(rig().extra_lane(lane % KVSPAN_ROLE_COUNT));
-  }
-  for (uint64_t seed = 1; seed <= cases(settings(), 200, 30) && !HasFailure(); ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    play(seed, true);
-  }
+  play_all(true);
 }
 
 }  // namespace

@@ -35,24 +35,8 @@ class FenceTest : public PluginTest {
     return value;
   }
 
-  /// Fills the whole buffer with a byte.
-  kvspan_result_t fill(Lane& lane, const Buffer& buffer, uint8_t byte, Submit& submit) {
-    const kvspan_range_t range = {buffer.memory, 0, buffer.bytes()};
-    return rig().calls().fill(lane.queue, &range, byte, 1, submit.raw(), nullptr);
-  }
-
-  /// Copies the whole of one buffer to another of the same size.
-  kvspan_result_t copy(Lane& lane,
-                       const Buffer& source,
-                       const Buffer& target,
-                       Submit& submit,
-                       kvspan_error_t* error = nullptr) {
-    const kvspan_segment_t segment = {source.memory, target.memory, 0, 0, source.bytes(), 1, 0, 0};
-    return rig().calls().copy(lane.queue, &segment, 1, submit.raw(), error);
-  }
-
-  /// Submits work that stays pending: behind a host signal where the device waits for those, else a
-  /// large copy. `gate` is what open() has to signal, if anything.
+  /// Submits work that stays pending: behind a host signal where the device waits for those, which
+  /// open_gate() gives, else a large copy.
   void send_slow(Lane& lane, const Buffer& source, const Buffer& target) {
     Submit submit;
     if (rig().has(KVSPAN_DEVICE_WAIT_HOST)) {
@@ -60,7 +44,7 @@ class FenceTest : public PluginTest {
       submit.wait({gate_, 1});
     }
     submit.signal(lane.next());
-    ASSERT_EQ(copy(lane, source, target, submit), KVSPAN_OK);
+    ASSERT_EQ(rig().copy(lane, source, target, submit), KVSPAN_OK);
   }
 
   void open_gate() {
@@ -240,7 +224,7 @@ KVSPAN_CASE(FenceTest,
   while (result == KVSPAN_OK && accepted < 200) {
     Submit submit;
     submit.signal(lane.next());
-    result = copy(lane, *source, *target, submit, &error);
+    result = rig().copy(lane, *source, *target, submit, &error);
     accepted += result == KVSPAN_OK ? 1u : 0u;
   }
   open_gate();
@@ -262,7 +246,7 @@ KVSPAN_CASE(FenceTest,
   EXPECT_EQ(value_of(lane.fence), accepted);
   Submit again;
   again.signal(lane.next());
-  EXPECT_EQ(copy(lane, *source, *target, again), KVSPAN_OK) << "and one fits again";
+  EXPECT_EQ(rig().copy(lane, *source, *target, again), KVSPAN_OK) << "and one fits again";
   EXPECT_EQ(rig().wait(lane.last()), KVSPAN_OK);
 }
 
@@ -286,7 +270,7 @@ KVSPAN_CASE(FenceTest,
     send_slow(lane, *source, *target);
     Submit names;
     names.signal({extra, 1});
-    ASSERT_EQ(copy(lane, *source, *target, names), KVSPAN_OK);
+    ASSERT_EQ(rig().copy(lane, *source, *target, names), KVSPAN_OK);
     kvspan_memory_t* memory = target->memory;
     const bool memory_busy = rig().tables().memory->release(memory, nullptr) == KVSPAN_E_BUSY;
     const bool fence_busy = fences().destroy(extra, nullptr) == KVSPAN_E_BUSY;
@@ -328,10 +312,10 @@ KVSPAN_CASE(FenceTest,
   Lane second = rig().extra_lane(KVSPAN_ROLE_COMPUTE);
   Submit waits;
   waits.wait({failed, 1}).signal(first.next());
-  ASSERT_EQ(fill(first, *target, 1, waits), KVSPAN_OK);
+  ASSERT_EQ(rig().fill(first, *target, 1, waits), KVSPAN_OK);
   Submit follows;
   follows.wait(first.last()).signal(second.next());
-  ASSERT_EQ(fill(second, *target, 2, follows), KVSPAN_OK);
+  ASSERT_EQ(rig().fill(second, *target, 2, follows), KVSPAN_OK);
   kvspan_error_t error = fresh_error();
   EXPECT_EQ(rig().wait(second.last(), &error), KVSPAN_E_WAIT_FAILED);
   EXPECT_NE(error.flags & KVSPAN_ERROR_ASYNC, 0u);
@@ -342,12 +326,12 @@ KVSPAN_CASE(FenceTest,
   Lane& healthy = rig().lane(KVSPAN_ROLE_COMPUTE);
   Submit works;
   works.signal(healthy.next());
-  EXPECT_EQ(fill(healthy, *target, 3, works), KVSPAN_OK);
+  EXPECT_EQ(rig().fill(healthy, *target, 3, works), KVSPAN_OK);
   EXPECT_EQ(rig().wait(healthy.last()), KVSPAN_OK) << "other work goes on";
   const kvspan_point_t end = {rig().fence(), 1};
   Submit reuses;
   reuses.signal(end);
-  EXPECT_EQ(fill(first, *target, 4, reuses), KVSPAN_OK) << "and so does the queue";
+  EXPECT_EQ(rig().fill(first, *target, 4, reuses), KVSPAN_OK) << "and so does the queue";
   EXPECT_EQ(rig().wait(end), KVSPAN_OK);
 }
 
@@ -364,9 +348,7 @@ KVSPAN_CASE(FenceTest,
   Lane lane = rig().extra_lane(KVSPAN_ROLE_COMPUTE);
   kvspan_fence_t* done = rig().fence();
   Submit submit;
-  submit.signal({done, 1});
-  submit.fields.cancel_memory = word->memory;
-  submit.fields.cancel_offset = 128;
+  submit.signal({done, 1}).cancel(*word, 128);
   submit.fields.submit_id = 4242;
   const kvspan_range_t range = {target->memory, 0, 4096};
   ASSERT_EQ(rig().calls().fill(lane.queue, &range, 0x5A, 1, submit.raw(), nullptr), KVSPAN_OK);
@@ -379,7 +361,7 @@ KVSPAN_CASE(FenceTest,
   EXPECT_TRUE(rig().unchanged(*word)) << "the plugin never writes the word";
   Submit next;
   next.signal(lane.next());
-  ASSERT_EQ(fill(lane, *target, 7, next), KVSPAN_OK);
+  ASSERT_EQ(rig().fill(lane, *target, 7, next), KVSPAN_OK);
   EXPECT_EQ(rig().wait(lane.last()), KVSPAN_OK);
 }
 
@@ -397,10 +379,10 @@ KVSPAN_CASE(FenceTest,
   Lane second = rig().extra_lane(KVSPAN_ROLE_COMPUTE);
   Submit lost;
   lost.signal(first.next());
-  ASSERT_EQ(fill(first, *target, 1, lost), KVSPAN_OK) << "accepted, lost afterwards";
+  ASSERT_EQ(rig().fill(first, *target, 1, lost), KVSPAN_OK) << "accepted, lost afterwards";
   Submit after;
   after.wait(first.last()).signal(second.next());
-  const kvspan_result_t accepted = fill(second, *target, 2, after);
+  const kvspan_result_t accepted = rig().fill(second, *target, 2, after);
   EXPECT_TRUE(accepted == KVSPAN_OK || accepted == KVSPAN_E_DEVICE_LOST) << accepted;
   kvspan_error_t error = fresh_error();
   EXPECT_EQ(rig().wait(first.last(), &error), KVSPAN_E_DEVICE_LOST);
@@ -408,7 +390,7 @@ KVSPAN_CASE(FenceTest,
   EXPECT_NE(error.flags & (KVSPAN_ERROR_REOPEN_DEVICE | KVSPAN_ERROR_RESTART_PROCESS), 0u);
   EXPECT_LT(rig().wait(second.last()), 0) << "what nobody will ever signal has failed too";
   Submit late;
-  EXPECT_EQ(fill(first, *target, 3, late), KVSPAN_E_DEVICE_LOST);
+  EXPECT_EQ(rig().fill(first, *target, 3, late), KVSPAN_E_DEVICE_LOST);
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ struct Arena {
   uint64_t take(uint64_t bytes);
 };
 
-/// One arena a kind of memory, reused from case to case.
+/// One arena a kind of memory, reused from scene to scene.
 class Arenas {
  public:
   Arenas(Rig& rig, uint64_t bytes) : rig_(rig), bytes_(bytes) {}

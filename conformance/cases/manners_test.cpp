@@ -3,7 +3,7 @@
 // and floating point alone, keeps its own threads out of the reach of signals. What close leaves
 // behind is checked after every case (rig_open.cpp) and in unload_test.cpp.
 #include "worker/case.hpp"
-#include "worker/plan.hpp"
+#include "worker/process_state.hpp"
 
 #include <cfenv>
 #include <cstdio>

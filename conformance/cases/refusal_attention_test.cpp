@@ -36,7 +36,11 @@ class RefusalAttention : public AttentionTest {
   };
 
   std::unique_ptr<Call> right(uint32_t options = 0);
-  kvspan_result_t send(Call& call, Slot slot, Submit& submit, kvspan_error_t* error);
+  kvspan_result_t send(Call& call,
+                       Slot slot,
+                       kvspan_queue_t* queue,
+                       const kvspan_submit_t* submit,
+                       kvspan_error_t* error);
   kvspan_result_t settle(Call& call, Slot slot, kvspan_error_t* error);
   uint64_t workspace(const Scene& scene, Slot slot) const;
 
@@ -115,31 +119,32 @@ uint64_t RefusalAttention::workspace(const Scene& scene, Slot slot) const {
 
 kvspan_result_t RefusalAttention::send(Call& call,
                                        Slot slot,
-                                       Submit& submit,
+                                       kvspan_queue_t* queue,
+                                       const kvspan_submit_t* submit,
                                        kvspan_error_t* error) {
-  kvspan_queue_t* queue = rig().lane(KVSPAN_ROLE_COMPUTE).queue;
   const Calls& calls = rig().calls();
   const auto items = static_cast<uint32_t>(call.items.size());
   const auto folds = static_cast<uint32_t>(call.folds.size());
   switch (slot) {
     case Slot::run:
-      return calls.run(queue, &call.args, submit.raw(), error);
+      return calls.run(queue, &call.args, submit, error);
     case Slot::advance:
-      return calls.advance(queue, &call.args, call.items.data(), items, submit.raw(), error);
+      return calls.advance(queue, &call.args, call.items.data(), items, submit, error);
     case Slot::fold:
-      return calls.fold(queue, &call.args, call.folds.data(), folds, submit.raw(), error);
+      return calls.fold(queue, &call.args, call.folds.data(), folds, submit, error);
     case Slot::finish:
       break;
   }
-  return calls.finish(queue, &call.args, &call.sum, submit.raw(), error);
+  return calls.finish(queue, &call.args, &call.sum, submit, error);
 }
 
 kvspan_result_t RefusalAttention::settle(Call& call, Slot slot, kvspan_error_t* error) {
-  Lane& lane = rig().lane(KVSPAN_ROLE_COMPUTE);
-  Submit submit;
-  submit.signal({lane.fence, lane.value + 1});
-  const kvspan_result_t result = send(call, slot, submit, error);
-  return result == KVSPAN_OK ? rig().wait(lane.next(), error) : result;
+  return rig().settle(
+      KVSPAN_ROLE_COMPUTE,
+      [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* out) {
+        return send(call, slot, queue, submit, out);
+      },
+      error);
 }
 
 void RefusalAttention::expect_refused(const char* what,
@@ -288,6 +293,7 @@ KVSPAN_CASE(RefusalAttention, ItemsThatBreakTheirRules, "KV-ATTN-12") {
 }
 
 KVSPAN_CASE(RefusalAttention, EverySlotHonoursWhatItWaitsFor, "KV-SUBMIT-9") {
+  kvspan_queue_t* queue = rig().lane(KVSPAN_ROLE_COMPUTE).queue;
   for (const Slot slot : kSlots) {
     SCOPED_TRACE(testing::Message() << "slot " << int(slot));
     const std::unique_ptr<Call> call = right();
@@ -296,14 +302,14 @@ KVSPAN_CASE(RefusalAttention, EverySlotHonoursWhatItWaitsFor, "KV-SUBMIT-9") {
     ASSERT_EQ(rig().tables().fence->fail(failed, KVSPAN_E_FAILED, nullptr), KVSPAN_OK);
     Submit submit;
     submit.wait({failed, 1}).signal({done, 1});
-    ASSERT_EQ(send(*call, slot, submit, nullptr), KVSPAN_OK);
+    ASSERT_EQ(send(*call, slot, queue, submit.raw(), nullptr), KVSPAN_OK);
     EXPECT_EQ(rig().wait({done, 1}), KVSPAN_E_WAIT_FAILED);
     if (rig().has(KVSPAN_DEVICE_WAIT_HOST)) {
       kvspan_fence_t* gate = rig().fence();
       const kvspan_point_t end = {rig().fence(), 1};
       Submit gated;
       gated.wait({gate, 1}).signal(end);
-      ASSERT_EQ(send(*call, slot, gated, nullptr), KVSPAN_OK);
+      ASSERT_EQ(send(*call, slot, queue, gated.raw(), nullptr), KVSPAN_OK);
       EXPECT_EQ(
           rig().tables().fence->wait(rig().device(), &end, 1, KVSPAN_WAIT_ALL, 2'000'000, nullptr),
           KVSPAN_TIMEOUT);

@@ -2,7 +2,7 @@
 // What a scene is made of: shapes, rows, outputs. Running one: stage.cpp.
 #include "scene.hpp"
 
-#include "kvspan/sdk/reference/half.h"
+#include "kvspan/sdk/reference/quant.h"
 
 #include <algorithm>
 #include <cstring>
@@ -59,21 +59,14 @@ uint64_t split_for(const kvspan_attention_caps_t& caps, uint64_t tokens) {
   return std::max(granule, (share + granule - 1) / granule * granule);
 }
 
-float as_stored(kvspan_type_t type, float value) {
-  if (type == KVSPAN_TYPE_F16) {
-    return kvspan_ref_f32_from_f16(kvspan_ref_f16_from_f32(value));
-  }
-  if (type == KVSPAN_TYPE_BF16) {
-    return kvspan_ref_f32_from_bf16(kvspan_ref_bf16_from_f32(value));
-  }
-  return value;
-}
-
 std::vector<float> random_rows(kvspan_type_t type, uint64_t count, Dice& dice) {
   std::vector<float> values(count);
   for (float& value : values) {
-    value = as_stored(type, dice.normal());
+    value = dice.normal();
   }
+  Bytes stored(kvspan_ref_row_bytes(type, count));
+  kvspan_ref_encode_row(type, values.data(), count, stored.data());
+  kvspan_ref_decode_row(type, stored.data(), count, values.data());
   return values;
 }
 
@@ -89,18 +82,8 @@ Rows rows_over(const Scene& scene, uint64_t tokens, uint32_t count, Dice& dice) 
 }
 
 std::vector<float> values_of(const Output& output, kvspan_type_t type) {
-  const std::size_t width = type == KVSPAN_TYPE_F32 ? 4 : 2;
-  std::vector<float> values(output.out.size() / width);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (type == KVSPAN_TYPE_F32) {
-      std::memcpy(&values[i], output.out.data() + 4 * i, 4);
-      continue;
-    }
-    uint16_t bits = 0;
-    std::memcpy(&bits, output.out.data() + 2 * i, 2);
-    values[i] =
-        type == KVSPAN_TYPE_F16 ? kvspan_ref_f32_from_f16(bits) : kvspan_ref_f32_from_bf16(bits);
-  }
+  std::vector<float> values(output.out.size() / kvspan_ref_block(type).bytes);
+  kvspan_ref_decode_row(type, output.out.data(), values.size(), values.data());
   return values;
 }
 

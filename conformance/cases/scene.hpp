@@ -56,9 +56,7 @@ kvspan_attention_caps_t ask(Rig& rig, const kvspan_attention_shape_t& shape);
 /// S for n visible tokens by the rule of the caps.
 uint64_t split_for(const kvspan_attention_caps_t& caps, uint64_t tokens);
 
-/// Rounds to what `type` (F32, F16, BF16) holds.
-float as_stored(kvspan_type_t type, float value);
-/// `count` normal values of the type.
+/// `count` normal values, rounded to what `type` (F32, F16, BF16) holds.
 std::vector<float> random_rows(kvspan_type_t type, uint64_t count, Dice& dice);
 
 /// `count` rows that see all of `tokens`, with S from the caps and random queries.

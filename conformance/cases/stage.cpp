@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Puts a scene into memory and runs it, in one call or by advance, fold and finish.
-#include "kvspan/sdk/reference/half.h"
+#include "kvspan/sdk/reference/quant.h"
 
 #include "scene.hpp"
 
@@ -10,20 +10,6 @@
 
 namespace kvspan::conformance {
 namespace {
-
-uint64_t element_bytes(kvspan_type_t type) {
-  return type == KVSPAN_TYPE_F32 ? 4 : 2;
-}
-
-void store(kvspan_type_t type, float value, uint8_t* target) {
-  if (type == KVSPAN_TYPE_F32) {
-    std::memcpy(target, &value, 4);
-    return;
-  }
-  const uint16_t bits =
-      type == KVSPAN_TYPE_F16 ? kvspan_ref_f16_from_f32(value) : kvspan_ref_bf16_from_f32(value);
-  std::memcpy(target, &bits, 2);
-}
 
 template <class T>
 const T* or_null(const std::vector<T>& values) {
@@ -77,23 +63,21 @@ void Stage::stage_rows(uint32_t index, Dice& dice) {
     const uint64_t pad = 4 * dice.below(3);
     target.memory = arena_.buffer->memory;
     target.type = type;
-    target.head_stride = head_size * element_bytes(type) + pad;
+    target.head_stride = kvspan_ref_row_bytes(type, head_size) + pad;
     target.row_stride = target.head_stride * geometry.q_heads + 2 * pad;
     target.offset = arena_.take(std::max(1u, rows.count) * target.row_stride);
   };
   lay_out(entry.q, scene_.shape.q_type, geometry.head_size_k);
   lay_out(entry.out, scene_.shape.out_type, geometry.head_size_v);
   Bytes& image = arena_.buffer->image;
-  const uint64_t q_width = element_bytes(scene_.shape.q_type);
-  const uint64_t out_row = geometry.head_size_v * element_bytes(scene_.shape.out_type);
+  const uint64_t out_row = kvspan_ref_row_bytes(scene_.shape.out_type, geometry.head_size_v);
   const float* q = rows.q.data();
   for (uint32_t row = 0; row < rows.count; ++row) {
     for (uint32_t head = 0; head < geometry.q_heads; ++head) {
       uint8_t* target =
           image.data() + entry.q.offset + row * entry.q.row_stride + head * entry.q.head_stride;
-      for (uint32_t e = 0; e < geometry.head_size_k; ++e) {
-        store(scene_.shape.q_type, *q++, target + e * q_width);
-      }
+      kvspan_ref_encode_row(scene_.shape.q_type, q, geometry.head_size_k, target);
+      q += geometry.head_size_k;
       const uint64_t out =
           entry.out.offset + row * entry.out.row_stride + head * entry.out.head_stride;
       written_.push_back({out, out + out_row});
@@ -370,7 +354,7 @@ Outputs Stage::outputs() {
   Outputs all;
   for (const kvspan_entry_t& entry : entries_) {
     Output output;
-    const uint64_t bytes = scene_.geometry.head_size_v * element_bytes(scene_.shape.out_type);
+    const uint64_t bytes = kvspan_ref_row_bytes(scene_.shape.out_type, scene_.geometry.head_size_v);
     for (uint32_t row = 0; row < entry.row_count; ++row) {
       for (uint32_t head = 0; head < scene_.geometry.q_heads; ++head) {
         const auto at = static_cast<std::ptrdiff_t>(entry.out.offset + row * entry.out.row_stride +

@@ -129,8 +129,8 @@ kvspan::Result<void> StreamEngine::commit() {
     accepted.push_back(part.rows);
   }
   auto done = session_.commit(accepted);
-  for (const Rows& rows : open_) {
-    if (waits_ && done) {  // then nothing names them any more
+  if (waits_ && done) {  // then nothing names them any more
+    for (const Rows& rows : open_) {
       rig_.release(rows.buffer);
     }
   }

@@ -115,7 +115,8 @@ void StreamTest::choose_layers() {
                                     KVSPAN_TYPE_Q5_1};
   for (const Tuple& tuple : tuples) {
     bool found = layers.size() >= 2;
-    for (std::size_t i = 0; i < std::size(kAll) && !found; ++i) {
+    const std::size_t pairs = tuple.k_type && tuple.v_type ? 1 : std::size(kAll);
+    for (std::size_t i = 0; i < pairs && !found; ++i) {
       const kvspan_type_t k = tuple.k_type.value_or(kAll[i]);
       const kvspan_type_t v = tuple.v_type.value_or(kAll[i]);
       const auto layer = layer_of(k, v, tuple.head_size.value_or(64));

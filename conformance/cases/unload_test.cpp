@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <unistd.h>
 
 namespace kvspan::conformance {
@@ -41,19 +42,16 @@ class UnloadTest : public CaseTest {
  protected:
   /// Loads, opens, copies some bytes through every role's queue, closes.
   void use(Library& library, WatchedHost& host);
+  /// Uses the plugin while its calls are watched, then lets `judge` read what was seen.
+  void watch(const std::function<void()>& judge);
   void work(const kvspan_plugin_t& plugin, kvspan_device_t* device);
 };
 
-template <class Table>
-const Table& table_of(const kvspan_plugin_t& plugin, uint32_t id) {
-  return *static_cast<const Table*>(plugin.table(plugin.self, id));
-}
-
 void UnloadTest::work(const kvspan_plugin_t& plugin, kvspan_device_t* device) {
-  const auto& memory = table_of<kvspan_memory_table_t>(plugin, KVSPAN_TABLE_MEMORY);
-  const auto& queue = table_of<kvspan_queue_table_t>(plugin, KVSPAN_TABLE_QUEUE);
-  const auto& fence = table_of<kvspan_fence_table_t>(plugin, KVSPAN_TABLE_FENCE);
-  const auto& copy = table_of<kvspan_copy_table_t>(plugin, KVSPAN_TABLE_COPY);
+  const auto& memory = *table_of<kvspan_memory_table_t>(plugin, KVSPAN_TABLE_MEMORY);
+  const auto& queue = *table_of<kvspan_queue_table_t>(plugin, KVSPAN_TABLE_QUEUE);
+  const auto& fence = *table_of<kvspan_fence_table_t>(plugin, KVSPAN_TABLE_FENCE);
+  const auto& copy = *table_of<kvspan_copy_table_t>(plugin, KVSPAN_TABLE_COPY);
   constexpr uint64_t kBytes = uint64_t{256} << 10;
   kvspan_memory_t* host_side = nullptr;
   kvspan_memory_t* device_side = nullptr;
@@ -86,7 +84,7 @@ void UnloadTest::use(Library& library, WatchedHost& host) {
   kvspan_plugin_t plugin = {};
   plugin.struct_size = sizeof plugin;
   ASSERT_EQ(library.entry()(&info, &plugin, nullptr), KVSPAN_OK);
-  const auto& table = table_of<kvspan_device_table_t>(plugin, KVSPAN_TABLE_DEVICE);
+  const auto& table = *table_of<kvspan_device_table_t>(plugin, KVSPAN_TABLE_DEVICE);
   uint32_t count = 0;
   if (table.count(plugin.self, &count, nullptr) == KVSPAN_OK && count > settings().device) {
     kvspan_device_t* device = nullptr;
@@ -97,6 +95,16 @@ void UnloadTest::use(Library& library, WatchedHost& host) {
   EXPECT_EQ(plugin.close(plugin.self, nullptr), KVSPAN_OK);
   host.shut();
   EXPECT_EQ(host.bad_line(), "") << "KV-HOST-1: not one line of text";
+}
+
+void UnloadTest::watch(const std::function<void()>& judge) {
+  WatchedHost host(settings().options);
+  Library library(settings().plugin_path);
+  ASSERT_EQ(library.defect(), "");
+  const CallWatch calls(library);
+  ASSERT_TRUE(calls.found()) << "the plugin is not among the loaded files";
+  use(library, host);
+  judge();
 }
 
 KVSPAN_CASE(UnloadTest,
@@ -110,12 +118,17 @@ KVSPAN_CASE(UnloadTest,
   Library library(settings().plugin_path);
   ASSERT_FALSE(Library::mappings(settings().plugin_path).empty()) << "mappings are not found";
   use(library, host);
-  for (const std::string& change : before.settled_changes()) {
+  const std::vector<std::string> changes = before.settled_changes();
+  for (const std::string& change : changes) {
     ADD_FAILURE() << change << ", after the plugin has closed";
   }
-  library.unload();
-  for (const std::string& mapping : Library::mappings(settings().plugin_path)) {
-    ADD_FAILURE() << "KV-MANNERS-6: still mapped after unloading: " << mapping;
+  if (changes.empty()) {
+    library.unload();
+    for (const std::string& mapping : Library::mappings(settings().plugin_path)) {
+      ADD_FAILURE() << "KV-MANNERS-6: still mapped after unloading: " << mapping;
+    }
+  } else {
+    library.leave_loaded();  // a thread that is left would crash without its code
   }
   EXPECT_EQ(host.calls_after_shut(), 0u) << "KV-CLOSE-1: it called the host after close";
   EXPECT_EQ(host.blocks_left(), 0u) << "KV-HOST-2";
@@ -148,29 +161,21 @@ KVSPAN_CASE(UnloadTest,
 }
 
 KVSPAN_CASE(UnloadTest, OptionsComeFromTheHostNotFromTheEnvironment, "KV-HOST-4") {
-  WatchedHost host(settings().options);
-  Library library(settings().plugin_path);
-  ASSERT_EQ(library.defect(), "");
-  const CallWatch watch(library);
-  ASSERT_TRUE(watch.found()) << "the plugin is not among the loaded files";
-  use(library, host);
-  for (const std::string& name : CallWatch::variables_read()) {
-    ADD_FAILURE() << "KV-HOST-4: it read the environment variable " << name
-                  << ": ask the host for an option";
-  }
+  watch([] {
+    for (const std::string& name : CallWatch::variables_read()) {
+      ADD_FAILURE() << "KV-HOST-4: it read the environment variable " << name
+                    << ": ask the host for an option";
+    }
+  });
 }
 
 KVSPAN_CASE(UnloadTest, NoFunctionIsLeftForTheEndOfTheProcess, "KV-CLOSE-1") {
-  WatchedHost host(settings().options);
-  Library library(settings().plugin_path);
-  ASSERT_EQ(library.defect(), "");
-  const CallWatch watch(library);
-  ASSERT_TRUE(watch.found()) << "the plugin is not among the loaded files";
-  use(library, host);
-  for (const std::string& how : CallWatch::exit_handlers()) {
-    ADD_FAILURE() << "KV-CLOSE-1: it registered a function with " << how
-                  << ", which runs after close: do that work in close";
-  }
+  watch([] {
+    for (const std::string& how : CallWatch::exit_handlers()) {
+      ADD_FAILURE() << "KV-CLOSE-1: it registered a function with " << how
+                    << ", which runs after close: do that work in close";
+    }
+  });
 }
 
 }  // namespace

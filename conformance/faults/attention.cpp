@@ -3,6 +3,7 @@
 // tokens a row sees and how they score (attention_views.cpp), bits that move (attention_bits.cpp),
 // states and folds (attention_states.cpp).
 #include "kvspan/sdk/reference/half.h"
+#include "kvspan/sdk/reference/quant.h"
 #include "kvspan/sdk/reference/span.h"
 
 #include "edits.hpp"
@@ -18,7 +19,6 @@
 namespace kvspan::faults {
 namespace {
 
-constexpr uint32_t kReaders = kRun | kAdvance;
 constexpr uint32_t kWriters = kRun | kFinish;
 
 /// Changes each span of each entry.
@@ -129,21 +129,11 @@ void keeps_the_first_page_list(Layer& layer) {
 void rounds_queries_to_half(Layer& layer) {
   const auto around = [&layer](
                           auto* queue, const auto* args, auto* submit, auto* error, auto call) {
-    const bool usable = queue != nullptr && submit != nullptr && readable(args) &&
-                        submit->struct_size == sizeof *submit &&
-                        args->shape->q_type == KVSPAN_TYPE_F32;
-    if (!usable) {
+    if (!readable(args) || args->shape->q_type != KVSPAN_TYPE_F32 ||
+        !can_do_now(layer, queue, submit)) {
       return call(args, submit, error);
     }
-    const std::optional<Owner> owner = owner_of(queue);
-    if (layer.base.fence->wait(owner->device,
-                               submit->waits,
-                               submit->wait_count,
-                               KVSPAN_WAIT_ALL,
-                               100'000'000,
-                               nullptr) != KVSPAN_OK) {
-      return call(args, submit, error);
-    }
+    kvspan_device_t* const device = owner_of(queue)->device;
     ArgsCopy copy(*args);
     std::vector<kvspan_memory_t*> made;
     for (kvspan_entry_t& entry : copy.entries) {
@@ -151,11 +141,9 @@ void rounds_queries_to_half(Layer& layer) {
                              (args->shape->q_heads - 1) * entry.q.head_stride +
                              uint64_t{args->shape->head_size_k} * 4;
       Bytes q = read_memory(layer, queue, entry.q.memory, entry.q.offset, bytes);
-      for (uint64_t i = 0; i < q.size() / 4; ++i) {
-        store_float(q, i, kvspan_ref_f32_from_f16(kvspan_ref_f16_from_f32(load_float(q, i))));
-      }
+      round_to_half(q);
       if (!q.empty()) {
-        made.push_back(make_memory(layer, owner->device, q));
+        made.push_back(make_memory(layer, device, q));
         entry.q.memory = made.back();
         entry.q.offset = 0;
       }
@@ -251,8 +239,7 @@ void leaves_the_last_row(Layer& layer) {
 /// Rows are written in whole vectors, behind the last element too.
 void writes_the_padding_of_rows(Layer& layer) {
   after_output(layer, kWriters, [&layer](auto* queue, const kvspan_attention_args_t& args) {
-    const uint64_t size =
-        args.shape->head_size_v * (args.shape->out_type == KVSPAN_TYPE_F32 ? uint64_t{4} : 2);
+    const uint64_t size = kvspan_ref_row_bytes(args.shape->out_type, args.shape->head_size_v);
     for (uint32_t i = 0; i < args.entry_count; ++i) {
       const kvspan_entry_t& entry = args.entries[i];
       for (uint32_t row = 0; row < entry.row_count; ++row) {

@@ -29,8 +29,6 @@ void nudge_when(Layer& layer,
   });
 }
 
-constexpr uint32_t kReaders = kRun | kAdvance;
-
 /// Another kernel for more than one sequence.
 void neighbours_move_bits(Layer& layer) {
   nudge_when(layer, kReaders, [](const ArgsCopy& copy) { return copy.entries.size() > 1; });
@@ -112,9 +110,6 @@ void masks_move_bits(Layer& layer) {
 
 /// Advances that resume a split continue a rounding of their own.
 void cuts_move_bits(Layer& layer) {
-  if (layer.base.attention == nullptr) {
-    return;
-  }
   layer.calls.advance = [&layer, next = layer.calls.advance](auto* queue,
                                                              const kvspan_attention_args_t* args,
                                                              const kvspan_advance_item_t* items,

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults of split states: FRESH, the fold and its order, neutral states, sinks, bytes outside.
-#include "kvspan/sdk/reference/half.h"
-
 #include "edits.hpp"
 #include "fault_list.hpp"
 
@@ -13,33 +11,18 @@
 namespace kvspan::faults {
 namespace {
 
-/// Replaces the items of one slot; `edit` says whether it made a difference.
+/// Replaces the items of one slot, as with_edited() does.
 template <class Item, class Slot>
 void edit_items(Layer& layer, Slot& slot, const std::function<bool(std::vector<Item>&)>& edit) {
-  if (layer.base.attention == nullptr) {
-    return;
-  }
   slot = [&layer, edit, next = slot](kvspan_queue_t* queue,
                                      const kvspan_attention_args_t* args,
                                      const Item* items,
                                      uint32_t count,
                                      const kvspan_submit_t* submit,
                                      kvspan_error_t* error) {
-    constexpr uint32_t kMost = 1u << 16;
-    if (items == nullptr || count == 0 || count > kMost) {
-      return next(queue, args, items, count, submit, error);
-    }
-    std::vector<Item> changed(items, items + count);
-    if (!edit(changed)) {
-      return next(queue, args, items, count, submit, error);
-    }
-    const auto left = static_cast<uint32_t>(changed.size());
-    const kvspan_result_t result = next(queue, args, changed.data(), left, submit, error);
-    if (result == KVSPAN_E_INVALID_ARG) {
-      return next(queue, args, items, count, submit, error);
-    }
-    layer.ran();
-    return result;
+    return with_edited(layer, items, count, edit, [&](const auto* own, uint32_t left) {
+      return next(queue, args, own, left, submit, error);
+    });
   };
 }
 
@@ -96,18 +79,13 @@ void fold_drops_the_last_split(Layer& layer) {
 
 /// exp(-inf - -inf): neutral with neutral is NaN.
 void fold_adds_neutral_states(Layer& layer) {
-  if (layer.base.attention == nullptr) {
-    return;
-  }
   layer.calls.fold = [&layer, next = layer.calls.fold](kvspan_queue_t* queue,
                                                        const kvspan_attention_args_t* args,
                                                        const kvspan_fold_item_t* items,
                                                        uint32_t count,
                                                        const kvspan_submit_t* submit,
                                                        kvspan_error_t* error) {
-    const bool usable = queue != nullptr && submit != nullptr && readable(args) &&
-                        submit->struct_size == sizeof *submit && items != nullptr && count != 0;
-    if (!usable) {
+    if (!readable(args) || items == nullptr || count == 0) {
       return next(queue, args, items, count, submit, error);
     }
     const Go go = [&](const kvspan_submit_t* own, kvspan_error_t* out) {
@@ -132,9 +110,6 @@ void fold_adds_neutral_states(Layer& layer) {
 
 /// One float behind the state of an item, as a tile that is not cut at the last row.
 void advance_writes_behind_its_state(Layer& layer) {
-  if (layer.base.attention == nullptr) {
-    return;
-  }
   layer.calls.advance = [&layer, next = layer.calls.advance](kvspan_queue_t* queue,
                                                              const kvspan_attention_args_t* args,
                                                              const kvspan_advance_item_t* items,
@@ -147,31 +122,20 @@ void advance_writes_behind_its_state(Layer& layer) {
     }
     const kvspan_state_t& state = items[count - 1].state;
     const uint64_t behind = state.u_offset + u_bytes(*args, items[count - 1].entry);
-    kvspan_submit_t silent = {};
-    silent.struct_size = sizeof silent;
-    const kvspan_range_t range = {state.memory, behind, 4};
-    if (inside(state.memory, behind, 4) &&
-        layer.base.copy->fill(queue, &range, 0, 4, &silent, nullptr) == KVSPAN_OK) {
-      layer.ran();
-    }
+    fill_silently(layer, queue, {state.memory, behind, 4}, 0, 4);
     return result;
   };
 }
 
 /// u is kept in half precision between advances.
 void states_are_kept_in_half(Layer& layer) {
-  if (layer.base.attention == nullptr) {
-    return;
-  }
   layer.calls.advance = [&layer, next = layer.calls.advance](kvspan_queue_t* queue,
                                                              const kvspan_attention_args_t* args,
                                                              const kvspan_advance_item_t* items,
                                                              uint32_t count,
                                                              const kvspan_submit_t* submit,
                                                              kvspan_error_t* error) {
-    const bool usable = queue != nullptr && submit != nullptr && readable(args) &&
-                        submit->struct_size == sizeof *submit && items != nullptr && count != 0;
-    if (!usable) {
+    if (!readable(args) || items == nullptr || count == 0) {
       return next(queue, args, items, count, submit, error);
     }
     const Go go = [&](const kvspan_submit_t* own, kvspan_error_t* out) {
@@ -182,9 +146,7 @@ void states_are_kept_in_half(Layer& layer) {
         const kvspan_state_t& state = items[i].state;
         Bytes u =
             read_memory(layer, queue, state.memory, state.u_offset, u_bytes(*args, items[i].entry));
-        for (uint64_t at = 0; at < u.size() / 4; ++at) {
-          store_float(u, at, kvspan_ref_f32_from_f16(kvspan_ref_f16_from_f32(load_float(u, at))));
-        }
+        round_to_half(u);
         write_memory(layer, queue, state.memory, state.u_offset, u);
         layer.ran();
       }
@@ -201,9 +163,9 @@ kvspan_result_t with_more_sinks(Layer& layer,
                                 kvspan_error_t* error,
                                 uint64_t times,
                                 const Call& call) {
-  const bool usable = queue != nullptr && submit != nullptr && readable(args) &&
-                      submit->struct_size == sizeof *submit && times > 1 &&
-                      (args->shape->options & KVSPAN_OPTION_SINKS) != 0;
+  const bool usable = readable(args) && times > 1 &&
+                      (args->shape->options & KVSPAN_OPTION_SINKS) != 0 &&
+                      can_do_now(layer, queue, submit);
   Bytes sinks;
   if (usable) {
     const uint64_t bytes = uint64_t{args->shape->q_heads} * 4;
@@ -229,9 +191,6 @@ kvspan_result_t with_more_sinks(Layer& layer,
 
 /// Every split adds the sinks, not finish alone.
 void sinks_join_every_split(Layer& layer) {
-  if (layer.base.attention == nullptr) {
-    return;
-  }
   layer.calls.run = [&layer, next = layer.calls.run](
                         auto* queue, auto* args, auto* submit, auto* error) {
     uint64_t splits = 1;
@@ -247,9 +206,6 @@ void sinks_join_every_split(Layer& layer) {
 }
 
 void finish_adds_sinks_twice(Layer& layer) {
-  if (layer.base.attention == nullptr) {
-    return;
-  }
   layer.calls.finish = [&layer, next = layer.calls.finish](
                            auto* queue, auto* args, auto* states, auto* submit, auto* error) {
     return with_more_sinks(

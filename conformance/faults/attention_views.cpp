@@ -10,8 +10,6 @@
 namespace kvspan::faults {
 namespace {
 
-constexpr uint32_t kReaders = kRun | kAdvance;
-
 /// Changes each row's view; `row` counts within the entry.
 void edit_views(
     Layer& layer,

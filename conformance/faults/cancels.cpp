@@ -111,14 +111,9 @@ void cancelled_fill_writes_outside(Layer& layer) {
                                                        kvspan_error_t* error) {
     const bool cancelled = submit != nullptr && submit->struct_size == sizeof *submit &&
                            range != nullptr && is_set(cancel_word(layer, *submit));
-    if (cancelled && inside(range->memory, range->offset + range->bytes, 8)) {
+    if (cancelled) {
       const kvspan_range_t behind = {range->memory, range->offset + range->bytes, 8};
-      kvspan_submit_t silent = {};
-      silent.struct_size = sizeof silent;
-      if (layer.base.copy->fill(queue, &behind, pattern, pattern_bytes, &silent, nullptr) ==
-          KVSPAN_OK) {
-        layer.ran();
-      }
+      fill_silently(layer, queue, behind, pattern, pattern_bytes);
     }
     return next(queue, range, pattern, pattern_bytes, submit, error);
   };

@@ -16,9 +16,6 @@ using CapsEdit =
 
 /// Changes answers of query; `edit` says whether it made a difference.
 void edit_caps(Layer& layer, const CapsEdit& edit) {
-  if (layer.base.attention == nullptr) {
-    return;
-  }
   layer.calls.ask = [&layer, edit, next = layer.calls.ask](kvspan_device_t* device,
                                                            const kvspan_attention_shape_t* shape,
                                                            kvspan_attention_caps_t* out,
@@ -58,9 +55,6 @@ void query_depends_on_free_memory(Layer& layer) {
 
 /// A rule of the list is behind its end.
 void rules_omit_the_last(Layer& layer) {
-  if (layer.base.attention == nullptr) {
-    return;
-  }
   layer.calls.rules = [&layer, next = layer.calls.rules](kvspan_device_t* device,
                                                          kvspan_attention_rule_t* out,
                                                          uint32_t capacity,
@@ -77,9 +71,6 @@ void rules_omit_the_last(Layer& layer) {
 
 /// A pair of types that query grants stands in no rule.
 void rules_omit_a_type(Layer& layer) {
-  if (layer.base.attention == nullptr) {
-    return;
-  }
   layer.calls.rules = [&layer, next = layer.calls.rules](kvspan_device_t* device,
                                                          kvspan_attention_rule_t* out,
                                                          uint32_t capacity,
@@ -152,9 +143,6 @@ void splits_depend_on_rows(Layer& layer) {
 
 /// The reasons of a refused call are not those of query.
 void refusal_has_other_reasons(Layer& layer) {
-  if (layer.base.attention == nullptr) {
-    return;
-  }
   layer.calls.run = [&layer, next = layer.calls.run](
                         auto* queue, auto* args, auto* submit, kvspan_error_t* error) {
     const kvspan_result_t result = next(queue, args, submit, error);
@@ -239,9 +227,6 @@ void error_class_is_looser(Layer& layer) {
 
 /// Native by name; each run converts K and V first, and only the counter knows.
 void converts_in_silence(Layer& layer) {
-  if (layer.base.attention == nullptr || layer.base.debug == nullptr) {
-    return;
-  }
   auto runs = std::make_shared<std::atomic<uint64_t>>(0);
   layer.calls.run = [&layer, runs, next = layer.calls.run](
                         auto* queue, auto* args, auto* submit, auto* error) {

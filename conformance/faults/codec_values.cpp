@@ -15,10 +15,6 @@
 namespace kvspan::faults {
 namespace {
 
-uint64_t element_bytes(kvspan_type_t type) {
-  return type == KVSPAN_TYPE_F32 ? 4 : 2;
-}
-
 /// One row and head of an item, before and after: `row` [head_size] of the engine, `typed` of the
 /// plane. Says whether it changed the side that was written.
 using RowEdit = std::function<bool(const kvspan_codec_item_t& item, Bytes& row, Bytes& typed)>;
@@ -32,7 +28,7 @@ void change_item(Layer& layer,
     for (uint32_t head = 0; head < item.head_count; ++head) {
       const uint64_t at = kvspan_ref_rows_offset(&item.rows, row, head);
       const uint64_t to = kvspan_ref_plane_offset(&item.plane, item.first_token + row, head);
-      const uint64_t bytes = item.head_size * element_bytes(item.rows.type);
+      const uint64_t bytes = kvspan_ref_row_bytes(item.rows.type, item.head_size);
       Bytes engine = read_memory(layer, queue, item.rows.memory, at, bytes);
       Bytes typed = read_memory(
           layer, queue, item.plane.memory, to, kvspan_ref_row_bytes(item.type, item.head_size));
@@ -64,7 +60,7 @@ void change_rows_of(Layer& layer,
     for (uint32_t i = 0; items != nullptr && i < count && i < 4096; ++i) {
       some = some || concerns(items[i]);
     }
-    if (!some || queue == nullptr || submit == nullptr || submit->struct_size != sizeof *submit) {
+    if (!some) {
       return next(queue, items, count, submit, error);
     }
     const Go go = [&](const kvspan_submit_t* own, kvspan_error_t* out) {

@@ -14,30 +14,17 @@ namespace {
 
 using Items = std::vector<kvspan_codec_item_t>;
 
-/// Replaces the items of encode and decode; `edit` says whether it made a difference. What the base
-/// refuses in the changed items runs unchanged.
+/// Replaces the items of encode and decode, as with_edited() does.
 void edit_items(Layer& layer, uint32_t slots, const std::function<bool(Items& items)>& edit) {
   const auto around = [&layer, edit](const auto& next) {
     return [&layer, edit, next](kvspan_queue_t* queue,
                                 const kvspan_codec_item_t* items,
                                 uint32_t count,
                                 const kvspan_submit_t* submit,
-                                kvspan_error_t* error) -> kvspan_result_t {
-      constexpr uint32_t kMost = 1u << 16;
-      if (items == nullptr || count == 0 || count > kMost) {
-        return next(queue, items, count, submit, error);
-      }
-      Items changed(items, items + count);
-      if (!edit(changed)) {
-        return next(queue, items, count, submit, error);
-      }
-      const auto left = static_cast<uint32_t>(changed.size());
-      const kvspan_result_t result = next(queue, changed.data(), left, submit, error);
-      if (result == KVSPAN_E_INVALID_ARG) {
-        return next(queue, items, count, submit, error);
-      }
-      layer.ran();
-      return result;
+                                kvspan_error_t* error) {
+      return with_edited(layer, items, count, edit, [&](const auto* own, uint32_t left) {
+        return next(queue, own, left, submit, error);
+      });
     };
   };
   if ((slots & kEncode) != 0) {
@@ -131,15 +118,7 @@ void encode_writes_a_dead_row(Layer& layer) {
         continue;
       }
       const uint64_t offset = kvspan_ref_plane_offset(&item.plane, token, 0);
-      if (!inside(item.plane.memory, offset, bytes)) {
-        continue;
-      }
-      const kvspan_range_t range = {item.plane.memory, offset, bytes};
-      kvspan_submit_t silent = {};
-      silent.struct_size = sizeof silent;
-      if (layer.base.copy->fill(queue, &range, 0, 1, &silent, nullptr) == KVSPAN_OK) {
-        layer.ran();
-      }
+      fill_silently(layer, queue, {item.plane.memory, offset, bytes}, 0, 1);
     }
     return result;
   };

@@ -13,29 +13,16 @@ namespace {
 
 using Segments = std::vector<kvspan_segment_t>;
 
-/// Replaces the segments of copies; `edit` says whether it made a difference. What the base refuses
-/// in the changed segments runs unchanged.
+/// Replaces the segments of copies, as with_edited() does.
 void edit_segments(Layer& layer, const std::function<bool(Segments& segments)>& edit) {
   layer.calls.copy = [&layer, edit, next = layer.calls.copy](kvspan_queue_t* queue,
                                                              const kvspan_segment_t* segments,
                                                              uint32_t count,
                                                              const kvspan_submit_t* submit,
                                                              kvspan_error_t* error) {
-    constexpr uint32_t kMost = 1u << 16;
-    if (segments == nullptr || count == 0 || count > kMost) {
-      return next(queue, segments, count, submit, error);
-    }
-    Segments changed(segments, segments + count);
-    if (!edit(changed)) {
-      return next(queue, segments, count, submit, error);
-    }
-    const auto left = static_cast<uint32_t>(changed.size());
-    const kvspan_result_t result = next(queue, changed.data(), left, submit, error);
-    if (result == KVSPAN_E_INVALID_ARG) {
-      return next(queue, segments, count, submit, error);
-    }
-    layer.ran();
-    return result;
+    return with_edited(layer, segments, count, edit, [&](const auto* own, uint32_t left) {
+      return next(queue, own, left, submit, error);
+    });
   };
 }
 

@@ -31,8 +31,10 @@ struct Door<Member, R (*)(Handle, A...) noexcept> {
   }
 };
 
+/// Puts a door into a slot of ours; the call behind it gets the base's slot.
 template <auto Member, class Slot>
-void hang(Slot& slot) {
+void hang(Calls& calls, Slot& slot) {
+  calls.*Member = slot;
   slot = Door<Member, Slot>::enter;
 }
 
@@ -79,51 +81,51 @@ void forget_layer(const Layer& layer) {
   }
 }
 
-void fill_doors(const BaseTables& base, OwnTables& own) {
+void fill_doors(const BaseTables& base, OwnTables& own, Calls& calls) {
   own.device = *base.device;
-  hang<&Calls::count>(own.device.count);
-  hang<&Calls::describe>(own.device.describe);
-  hang<&Calls::open>(own.device.open);
-  hang<&Calls::close>(own.device.close);
-  hang<&Calls::free_bytes>(own.device.free_bytes);
-  hang<&Calls::prepare>(own.device.prepare);
+  hang<&Calls::count>(calls, own.device.count);
+  hang<&Calls::describe>(calls, own.device.describe);
+  hang<&Calls::open>(calls, own.device.open);
+  hang<&Calls::close>(calls, own.device.close);
+  hang<&Calls::free_bytes>(calls, own.device.free_bytes);
+  hang<&Calls::prepare>(calls, own.device.prepare);
   own.memory = *base.memory;
-  hang<&Calls::alloc>(own.memory.alloc);
-  hang<&Calls::import_host>(own.memory.import_host);
-  hang<&Calls::map>(own.memory.map);
-  hang<&Calls::release>(own.memory.release);
+  hang<&Calls::alloc>(calls, own.memory.alloc);
+  hang<&Calls::import_host>(calls, own.memory.import_host);
+  hang<&Calls::map>(calls, own.memory.map);
+  hang<&Calls::release>(calls, own.memory.release);
   own.queue = *base.queue;
-  hang<&Calls::create_queue>(own.queue.create);
-  hang<&Calls::destroy_queue>(own.queue.destroy);
+  hang<&Calls::create_queue>(calls, own.queue.create);
+  hang<&Calls::destroy_queue>(calls, own.queue.destroy);
   own.fence = *base.fence;
-  hang<&Calls::create_fence>(own.fence.create);
-  hang<&Calls::query>(own.fence.query);
-  hang<&Calls::wait>(own.fence.wait);
-  hang<&Calls::signal>(own.fence.signal);
-  hang<&Calls::fail>(own.fence.fail);
-  hang<&Calls::destroy_fence>(own.fence.destroy);
+  hang<&Calls::create_fence>(calls, own.fence.create);
+  hang<&Calls::query>(calls, own.fence.query);
+  hang<&Calls::wait>(calls, own.fence.wait);
+  hang<&Calls::signal>(calls, own.fence.signal);
+  hang<&Calls::fail>(calls, own.fence.fail);
+  hang<&Calls::destroy_fence>(calls, own.fence.destroy);
   own.copy = *base.copy;
-  hang<&Calls::copy>(own.copy.copy);
-  hang<&Calls::fill>(own.copy.fill);
-  hang<&Calls::limits>(own.copy.limits);
-  hang<&Calls::feedback>(own.copy.feedback);
+  hang<&Calls::copy>(calls, own.copy.copy);
+  hang<&Calls::fill>(calls, own.copy.fill);
+  hang<&Calls::limits>(calls, own.copy.limits);
+  hang<&Calls::feedback>(calls, own.copy.feedback);
   own.codec = *base.codec;
-  hang<&Calls::codec_query>(own.codec.query);
-  hang<&Calls::encode>(own.codec.encode);
-  hang<&Calls::decode>(own.codec.decode);
+  hang<&Calls::codec_query>(calls, own.codec.query);
+  hang<&Calls::encode>(calls, own.codec.encode);
+  hang<&Calls::decode>(calls, own.codec.decode);
   if (base.attention != nullptr) {
     own.attention = *base.attention;
-    hang<&Calls::ask>(own.attention.query);
-    hang<&Calls::rules>(own.attention.rules);
-    hang<&Calls::run>(own.attention.run);
-    hang<&Calls::advance>(own.attention.advance);
-    hang<&Calls::fold>(own.attention.fold);
-    hang<&Calls::finish>(own.attention.finish);
+    hang<&Calls::ask>(calls, own.attention.query);
+    hang<&Calls::rules>(calls, own.attention.rules);
+    hang<&Calls::run>(calls, own.attention.run);
+    hang<&Calls::advance>(calls, own.attention.advance);
+    hang<&Calls::fold>(calls, own.attention.fold);
+    hang<&Calls::finish>(calls, own.attention.finish);
   }
   if (base.debug != nullptr) {
     own.debug = *base.debug;
-    hang<&Calls::plant>(own.debug.fault);
-    hang<&Calls::counters>(own.debug.counters);
+    hang<&Calls::plant>(calls, own.debug.fault);
+    hang<&Calls::counters>(calls, own.debug.counters);
   }
 }
 

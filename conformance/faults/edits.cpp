@@ -3,14 +3,14 @@
 // Read next: edits_attention.cpp.
 #include "edits.hpp"
 
+#include "kvspan/sdk/reference/half.h"
+
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
 
 namespace kvspan::faults {
 namespace {
-
-constexpr uint64_t kPatience_ns = 100'000'000;
 
 bool can_be_read(const kvspan_submit_t* submit) {
   return submit != nullptr && submit->struct_size == sizeof *submit &&
@@ -100,9 +100,6 @@ void around_submits(Layer& layer, uint32_t slots, const Around& around) {
   if ((slots & kDecode) != 0) {
     calls.decode = surrounded<const kvspan_codec_item_t*, uint32_t>(calls.decode, around);
   }
-  if (layer.base.attention == nullptr) {
-    return;
-  }
   using Args = const kvspan_attention_args_t*;
   if ((slots & kRun) != 0) {
     calls.run = surrounded<Args>(calls.run, around);
@@ -147,22 +144,28 @@ kvspan_result_t signal_only(Layer& layer,
   return layer.base.copy->copy(queue, nullptr, 0, &signals, error);
 }
 
+bool can_do_now(Layer& layer, kvspan_queue_t* queue, const kvspan_submit_t* submit) {
+  constexpr uint64_t kPatience_ns = 100'000'000;
+  const std::optional<Owner> owner = owner_of(queue);
+  return owner.has_value() && can_be_read(submit) &&
+         layer.base.fence->wait(owner->device,
+                                submit->waits,
+                                submit->wait_count,
+                                KVSPAN_WAIT_ALL,
+                                kPatience_ns,
+                                nullptr) == KVSPAN_OK;
+}
+
 kvspan_result_t spoil(Layer& layer,
                       kvspan_queue_t* queue,
                       const kvspan_submit_t* submit,
                       kvspan_error_t* error,
                       const Go& go,
                       const std::function<void()>& after) {
-  const std::optional<Owner> owner = owner_of(queue);
-  if (!owner.has_value() || layer.base.fence->wait(owner->device,
-                                                   submit->waits,
-                                                   submit->wait_count,
-                                                   KVSPAN_WAIT_ALL,
-                                                   kPatience_ns,
-                                                   nullptr) != KVSPAN_OK) {
+  if (!can_do_now(layer, queue, submit)) {
     return go(submit, error);
   }
-  const OwnFence done(layer, owner->device);
+  const OwnFence done(layer, owner_of(queue)->device);
   if (!done.made()) {
     return go(submit, error);
   }
@@ -183,6 +186,19 @@ kvspan_result_t spoil(Layer& layer,
     static_cast<void>(layer.base.fence->fail(submit->signals[i].fence, worked, nullptr));
   }
   return KVSPAN_OK;
+}
+
+void fill_silently(Layer& layer,
+                   kvspan_queue_t* queue,
+                   const kvspan_range_t& range,
+                   uint64_t pattern,
+                   uint32_t pattern_bytes) {
+  kvspan_submit_t silent = {};
+  silent.struct_size = sizeof silent;
+  if (inside(range.memory, range.offset, range.bytes) &&
+      layer.base.copy->fill(queue, &range, pattern, pattern_bytes, &silent, nullptr) == KVSPAN_OK) {
+    layer.ran();
+  }
 }
 
 bool inside(kvspan_memory_t* memory, uint64_t offset, uint64_t bytes) {
@@ -254,6 +270,13 @@ float load_float(const Bytes& bytes, uint64_t index) {
 
 void store_float(Bytes& bytes, uint64_t index, float value) {
   std::memcpy(bytes.data() + index * sizeof value, &value, sizeof value);
+}
+
+void round_to_half(Bytes& floats) {
+  for (uint64_t i = 0; i < floats.size() / sizeof(float); ++i) {
+    const float value = load_float(floats, i);
+    store_float(floats, i, kvspan_ref_f32_from_f16(kvspan_ref_f16_from_f32(value)));
+  }
 }
 
 }  // namespace kvspan::faults

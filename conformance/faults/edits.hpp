@@ -28,6 +28,7 @@ inline constexpr uint32_t kRun = 16;
 inline constexpr uint32_t kAdvance = 32;
 inline constexpr uint32_t kFold = 64;
 inline constexpr uint32_t kFinish = 128;
+inline constexpr uint32_t kReaders = kRun | kAdvance;  // of queries, K and V
 inline constexpr uint32_t kAttention = kRun | kAdvance | kFold | kFinish;
 inline constexpr uint32_t kEverySlot = 255;
 
@@ -46,21 +47,56 @@ void edit_submits(Layer& layer,
                   uint32_t slots,
                   const std::function<bool(kvspan_queue_t* queue, kvspan_submit_t& submit)>& edit);
 
+/// Calls `call` with a copy of the items that `edit` changed, and counts. Where `edit` says that it
+/// made no difference, and where the base refuses the changed items, the call gets them unchanged.
+template <class Item, class Call>
+kvspan_result_t with_edited(Layer& layer,
+                            const Item* items,
+                            uint32_t count,
+                            const std::function<bool(std::vector<Item>& items)>& edit,
+                            const Call& call) {
+  constexpr uint32_t kMost = 1u << 16;
+  if (items == nullptr || count == 0 || count > kMost) {
+    return call(items, count);
+  }
+  std::vector<Item> changed(items, items + count);
+  if (!edit(changed)) {
+    return call(items, count);
+  }
+  const kvspan_result_t result = call(changed.data(), static_cast<uint32_t>(changed.size()));
+  if (result == KVSPAN_E_INVALID_ARG) {
+    return call(items, count);
+  }
+  layer.ran();
+  return result;
+}
+
 /// A submit of nothing that carries the signals of `submit`.
 kvspan_result_t signal_only(Layer& layer,
                             kvspan_queue_t* queue,
                             const kvspan_submit_t& submit,
                             kvspan_error_t* error);
 
+/// Whether work of this submit may be done before its slot returns: all of it can be read and what
+/// it waits for is reached soon, for a submitting slot must not hang.
+bool can_do_now(Layer& layer, kvspan_queue_t* queue, const kvspan_submit_t* submit);
+
 /// Does the work of `go` and waits for it, then calls `after`, then signals what the submit
-/// signals: for results that are spoilt on the host. Where the submit's waits do not settle soon
-/// the work goes straight through: a submitting slot must not hang.
+/// signals: for results that are spoilt on the host. What cannot be done now goes straight through.
 kvspan_result_t spoil(Layer& layer,
                       kvspan_queue_t* queue,
                       const kvspan_submit_t* submit,
                       kvspan_error_t* error,
                       const Go& go,
                       const std::function<void()>& after);
+
+/// Fills a range, where it lies inside its memory, by a submit that waits for nothing and signals
+/// nothing; counts what the base took.
+void fill_silently(Layer& layer,
+                   kvspan_queue_t* queue,
+                   const kvspan_range_t& range,
+                   uint64_t pattern,
+                   uint32_t pattern_bytes);
 
 /// `bytes` of any memory, at a time when nothing is pending on them. Empty where it did not work.
 Bytes read_memory(
@@ -81,6 +117,9 @@ bool inside(kvspan_memory_t* memory, uint64_t offset, uint64_t bytes);
 
 float load_float(const Bytes& bytes, uint64_t index);
 void store_float(Bytes& bytes, uint64_t index, float value);
+
+/// Rounds floats to half precision, in place.
+void round_to_half(Bytes& floats);
 
 // --- attention
 // ------------------------------------------------------------------------------------

@@ -58,9 +58,6 @@ bool readable(const kvspan_attention_args_t* args) {
 }
 
 void edit_args(Layer& layer, uint32_t slots, const ArgsEdit& edit) {
-  if (layer.base.attention == nullptr) {
-    return;
-  }
   const auto changed = [&layer, edit](const kvspan_attention_args_t* args, const auto& call) {
     if (!readable(args)) {
       return call(args);
@@ -108,16 +105,11 @@ void edit_args(Layer& layer, uint32_t slots, const ArgsEdit& edit) {
 }
 
 void after_output(Layer& layer, uint32_t slots, const AfterOutput& after) {
-  if (layer.base.attention == nullptr) {
-    return;
-  }
   Calls& calls = layer.calls;
   const auto spoilt = [&layer, after](
                           auto* queue, auto* args, auto* submit, auto* error, const Go& go) {
-    const bool usable = queue != nullptr && submit != nullptr &&
-                        submit->struct_size == sizeof *submit && readable(args);
-    return usable ? spoil(layer, queue, submit, error, go, [&] { after(queue, *args); })
-                  : go(submit, error);
+    return readable(args) ? spoil(layer, queue, submit, error, go, [&] { after(queue, *args); })
+                          : go(submit, error);
   };
   if ((slots & kRun) != 0) {
     calls.run = [spoilt, next = calls.run](auto* queue, auto* args, auto* submit, auto* error) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults of error records and outputs: what a refusal says, and what it leaves behind. They sit on
-// the slots that a host calls most: copy, alloc, encode, query.
+// the slots that a host calls most: alloc, copy, encode, run; and on those that end a handle.
 #include "edits.hpp"
 #include "fault_list.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 /// Called after a slot refused, with the record if there is one.
 using AfterRefusal = std::function<kvspan_result_t(kvspan_result_t code, kvspan_error_t* error)>;
 
-/// Spoils the refusals of memory and of every submit.
+/// Spoils the refusals of alloc, copy, encode and run.
 void after_refusal(Layer& layer, const AfterRefusal& after) {
   layer.calls.alloc = [after, next = layer.calls.alloc](
                           auto* device, auto kind, auto bytes, auto** out, auto* error) {
@@ -30,13 +30,11 @@ void after_refusal(Layer& layer, const AfterRefusal& after) {
     const kvspan_result_t result = next(queue, items, count, submit, error);
     return result < 0 ? after(result, error) : result;
   };
-  if (layer.base.attention != nullptr) {
-    layer.calls.run = [after, next = layer.calls.run](
-                          auto* queue, auto* args, auto* submit, auto* error) {
-      const kvspan_result_t result = next(queue, args, submit, error);
-      return result < 0 ? after(result, error) : result;
-    };
-  }
+  layer.calls.run = [after, next = layer.calls.run](
+                        auto* queue, auto* args, auto* submit, auto* error) {
+    const kvspan_result_t result = next(queue, args, submit, error);
+    return result < 0 ? after(result, error) : result;
+  };
 }
 
 void record_has_another_code(Layer& layer) {

@@ -48,9 +48,9 @@ Layer::Layer(const kvspan_host_services_t* services, const kvspan_plugin_t& open
   find(base.codec, KVSPAN_TABLE_CODEC);
   find(base.attention, KVSPAN_TABLE_ATTENTION);
   find(base.debug, KVSPAN_TABLE_DEBUG);
+  make_tables();  // first: it gives each call the base's slot
   pass_straight_through();
   follow_handles();
-  make_tables();
   remember(this, Owner{this});
 }
 
@@ -60,34 +60,8 @@ std::string read_option(const kvspan_host_services_t* host, const char* key) {
   return text;
 }
 
+// What the base's slot alone does not do: slots that get `self`, which is ours, and the close.
 void Layer::pass_straight_through() {
-  calls.close = base.device->close;
-  calls.free_bytes = base.device->free_bytes;
-  calls.prepare = base.device->prepare;
-  calls.map = base.memory->map;
-  calls.query = base.fence->query;
-  calls.wait = base.fence->wait;
-  calls.signal = base.fence->signal;
-  calls.fail = base.fence->fail;
-  calls.copy = base.copy->copy;
-  calls.fill = base.copy->fill;
-  calls.limits = base.copy->limits;
-  calls.feedback = base.copy->feedback;
-  calls.codec_query = base.codec->query;
-  calls.encode = base.codec->encode;
-  calls.decode = base.codec->decode;
-  if (base.attention != nullptr) {
-    calls.ask = base.attention->query;
-    calls.rules = base.attention->rules;
-    calls.run = base.attention->run;
-    calls.advance = base.attention->advance;
-    calls.fold = base.attention->fold;
-    calls.finish = base.attention->finish;
-  }
-  if (base.debug != nullptr) {
-    calls.plant = base.debug->fault;
-    calls.counters = base.debug->counters;
-  }
   // NULL stays NULL, for the base to refuse.
   const auto base_self = [this](void* self) { return self == this ? plugin.self : self; };
   calls.count = [this, base_self](void* self, uint32_t* out, kvspan_error_t* error) {
@@ -172,7 +146,7 @@ void Layer::follow_handles() {
 }
 
 void Layer::make_tables() {
-  fill_doors(base, own);
+  fill_doors(base, own, calls);
   calls.table = [this](uint32_t id) -> const void* {
     switch (id) {
       case KVSPAN_TABLE_DEVICE:

@@ -146,9 +146,9 @@ class Layer {
   bool outlives_close = false;  // close says OK, and the layer must live on: a fault said so
 
  private:
+  void make_tables();
   void pass_straight_through();
   void follow_handles();
-  void make_tables();
 };
 
 /// What is known of a handle; nothing of NULL or of a stranger.
@@ -162,8 +162,9 @@ void remember(const void* handle, const Owner& owner);
 void forget(const void* handle);
 void forget_layer(const Layer& layer);
 
-/// Our slots: each finds its layer by its first argument and calls Layer::calls.
-void fill_doors(const BaseTables& base, OwnTables& own);
+/// Our slots: each finds its layer by its first argument and calls Layer::calls, which get the
+/// base's slots here.
+void fill_doors(const BaseTables& base, OwnTables& own, Calls& calls);
 
 }  // namespace kvspan::faults
 

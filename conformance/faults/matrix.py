@@ -4,8 +4,8 @@
 
 A fault is killed when the case ends with the expected status (fail, crash or hang) and the witness
 counted: the faulty line ran. The same cases must pass with fault=none, else they kill everything.
-Odd but legal plugins must pass. A fault without a killer stands in `unkilled`, with what a case
-would have to do; those are run too, and a case that kills one by now is worth a row.
+Odd but legal plugins must pass. A planted fault without a row fails the matrix, as does a row whose
+killer does not cite the rule.
 
     matrix.py --worker PROGRAM --faults DIR [--full] [--only GLOB] [--jobs N]
 PROGRAM takes --worker --plugin P --option k=v --cases GLOB --record-fd N: kvspan-conformance does.
@@ -17,6 +17,7 @@ killed. Not here: what a fault does (the .cpp files here), what the statuses mea
 import argparse
 import concurrent.futures
 import fnmatch
+import itertools
 import json
 import os
 import pathlib
@@ -29,10 +30,13 @@ import tempfile
 import time
 from typing import NamedTuple
 
+sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "cases"))
+from rules_test import CASE  # noqa: E402
+
 HANG_S = 3  # for faults that are due to hang
 PATIENCE_S = 60  # for right plugins, on a loaded machine
-CASE = re.compile(r"^KVSPAN_CASE\(\s*(\w+),\s*(\w+),\s*((?:\"[^\"]*\"\s*)+)", re.M)
 PLAUSIBLE_MIN = 40  # faults that every other area takes for right
 
 # One quick case an area: what a fault of another area should pass.
@@ -102,7 +106,7 @@ class Bench:
         self.worker, self.faults = worker, pathlib.Path(faults)
         self.kept = tempfile.TemporaryDirectory(prefix="kvspan-matrix-")
         self.folder = pathlib.Path(self.kept.name)
-        self.serial = 0
+        self.serials = itertools.count(1)  # for all threads of the pool
 
     def plugin(self, base: str) -> str:
         name = f"faulty-{base}" if base in ("stub", "cpu") else base
@@ -111,8 +115,7 @@ class Bench:
     def run(self, base: str, options: dict[str, str], case: str, patience_s: float,
             effort: int = 1, planned: bool = False) -> Outcome:
         """planned: the worker itself leaves out the cases that the plugin lacks something for."""
-        self.serial += 1
-        stem = self.folder / f"{self.serial}-{options.get('fault', 'none')}"
+        stem = self.folder / f"{next(self.serials)}-{options.get('fault', 'none')}"
         witness, record, talk = (stem.with_suffix(s) for s in (".witness", ".records", ".text"))
         command = [self.worker, "--worker", "--plugin", self.plugin(base), "--cases", case]
         command += ["--effort", str(effort)]
@@ -147,7 +150,7 @@ class Bench:
         elif not status:
             status, text = last_status(read_records(record), child.returncode)
             if status == "pass" and said:
-                status, text = "fail", "KV-MANNERS-1: it printed " + said[:100]
+                status, text = "fail", "KV-HOST-1: it printed " + said[:100]
         return Outcome(status, counted(witness), seconds, text)
 
 
@@ -157,14 +160,14 @@ def options_of(fault: Fault) -> dict[str, str]:
     return {**chosen, **pairs}
 
 
-def load(only: str) -> tuple[list[Fault], list[dict], list[dict]]:
+def load(only: str) -> tuple[list[Fault], list[dict]]:
     table = json.loads((HERE / "faults.json").read_text())
     faults = [Fault(**row) for row in table["faults"]]
     keep = [f for f in faults if fnmatch.fnmatch(f.name, only)]
-    return keep, table["unkilled"], table["odd"]
+    return keep, table["odd"]
 
 
-def missing_rows(faults: list[Fault], unkilled: list[dict]) -> list[str]:
+def missing_rows(faults: list[Fault]) -> list[str]:
     """Faults that are planted somewhere and stand in no row, and rows that nothing plants."""
     planted = set()
     for path in HERE.glob("*.cpp"):
@@ -172,7 +175,7 @@ def missing_rows(faults: list[Fault], unkilled: list[dict]) -> list[str]:
             planted |= set(re.findall(r'^    \{"(\w+)",', path.read_text(), re.M))
     lists = (HERE / "CMakeLists.txt").read_text()
     planted |= set(re.findall(r"^kvspan_add_(?:structural|faulty)\((?!faulty-)([a-z-]+)", lists, re.M))
-    rows = [f.name for f in faults] + [row["name"] for row in unkilled]
+    rows = [f.name for f in faults]
     twice = {name for name in rows if rows.count(name) > 1}
     return sorted(planted.symmetric_difference(rows) | twice)
 
@@ -243,7 +246,7 @@ def run_odd(bench: Bench, pool, odd: list[dict]) -> int:
     return red
 
 
-def full(bench: Bench, pool, faults: list[Fault], unkilled: list[dict]) -> int:
+def full(bench: Bench, pool, faults: list[Fault]) -> int:
     """Which areas notice which fault. The fault's own area is that of its killer's suite."""
     rows = [f for f in faults if f.base in ("stub", "cpu")]
     work = [(f, area) for f in rows for area in SMOKE]
@@ -257,8 +260,6 @@ def full(bench: Bench, pool, faults: list[Fault], unkilled: list[dict]) -> int:
     for name, areas in seen.items():
         print(f"{'plausible' if not areas else 'loud     '} {name:34} {' '.join(areas)}")
     print(f"full: {len(quiet)} of {len(rows)} faults pass every other area, {PLAUSIBLE_MIN} wanted")
-    for row in unkilled:
-        print(f"unkilled {row['name']:34} {row['rule']:12} {row['wants']}")
     return 0 if len(quiet) >= PLAUSIBLE_MIN else 1
 
 
@@ -270,10 +271,10 @@ def main() -> int:
     parser.add_argument("--only", default="*")
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
-    faults, unkilled, odd = load(arguments.only)
+    faults, odd = load(arguments.only)
     wrong = 0
     if arguments.only == "*":
-        for name in missing_rows(faults, unkilled):
+        for name in missing_rows(faults):
             print(f"ROWS     {name}: planted without a row, in a row without a fault, or twice")
             wrong += 1
         for text in uncited(faults):
@@ -282,11 +283,10 @@ def main() -> int:
     bench = Bench(arguments.worker, arguments.faults)
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         if arguments.full:
-            wrong += full(bench, pool, faults, unkilled)
+            wrong += full(bench, pool, faults)
         wrong += matrix(bench, pool, faults)
         if arguments.only == "*":
             wrong += run_odd(bench, pool, odd)
-    print(f"{len(unkilled)} faults have no case yet")
     return 1 if wrong else 0
 
 

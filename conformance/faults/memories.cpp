@@ -149,9 +149,6 @@ void shortage_rounds_required_up(Layer& layer) {
 }
 
 void counters_forget_the_peak(Layer& layer) {
-  if (layer.base.debug == nullptr) {
-    return;
-  }
   layer.calls.counters = [&layer, next = layer.calls.counters](
                              auto* device, kvspan_debug_counters_t* out, auto* error) {
     const kvspan_result_t result = next(device, out, error);
@@ -190,9 +187,6 @@ void prepare_reserves_later(Layer& layer) {
     }
     return result;
   };
-  if (layer.base.debug == nullptr) {
-    return;
-  }
   layer.calls.copy = [submits, next = layer.calls.copy](
                          auto* queue, auto* segments, auto count, auto* submit, auto* error) {
     ++*submits;

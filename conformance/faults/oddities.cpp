@@ -26,26 +26,7 @@ void no_debug(Layer& layer) {
   };
 }
 
-/// No device: a driver is there, and no card.
-void zero_devices(Layer& layer) {
-  layer.calls.count = [next = layer.calls.count](void* self, uint32_t* out, auto* error) {
-    const kvspan_result_t result = next(self, out, error);
-    if (result == KVSPAN_OK) {
-      *out = 0;
-    }
-    return result;
-  };
-  layer.calls.describe = [next = layer.calls.describe](
-                             void* self, uint32_t, kvspan_device_info_t* out, auto* error) {
-    return next(self, UINT32_MAX, out, error);
-  };
-  layer.calls.open = [next = layer.calls.open](void* self, uint32_t, auto** out, auto* error) {
-    return next(self, UINT32_MAX, out, error);
-  };
-}
-
-/// Every role is one in-order queue, on whatever base: the layer makes one and hands it out.
-/// Here: it only says so, and the base must be one that does so (the stub with queues=one).
+/// Looking at a fence and making memory take their time.
 void large_delays(Layer& layer) {
   const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
   layer.calls.query = [pause, next = layer.calls.query](auto* fence, auto* out, auto* error) {
@@ -120,7 +101,6 @@ void large_alignments(Layer& layer) {
 constexpr Fault kOddities[] = {
     {"no_attention", no_attention},
     {"no_debug", no_debug},
-    {"zero_devices", zero_devices},
     {"large_alignments", large_alignments},
     {"large_delays", large_delays},
 };

@@ -136,7 +136,7 @@ void frees_with_another_size(Layer& layer) {
       };
 }
 
-/// A megabyte of its own for each open, which no counter sees.
+/// Eight mebibytes of its own for each open, which no counter sees.
 void leaks_private_memory_per_open(Layer& layer) {
   auto* const block = new std::vector<char>(std::size_t{8} << 20, 'x');
   if (block->back() == 'x') {

@@ -38,9 +38,6 @@ void larger_sizes_are_taken(Layer& layer) {
 
 /// Takes shorter shapes and reads behind their end.
 void shorter_shapes_are_taken(Layer& layer) {
-  if (layer.base.attention == nullptr) {
-    return;
-  }
   layer.calls.ask =
       [&layer, next = layer.calls.ask](
           auto* device, const kvspan_attention_shape_t* shape, auto* out, auto* error) {

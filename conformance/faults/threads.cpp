@@ -20,9 +20,6 @@ void nap(const std::shared_ptr<std::atomic<bool>>& stop) {
 
 /// Works on the thread that opened the plugin only.
 void works_on_one_thread(Layer& layer) {
-  if (layer.base.attention == nullptr) {
-    return;
-  }
   layer.calls.ask = [&layer, first = std::this_thread::get_id(), next = layer.calls.ask](
                         auto* device, auto* shape, auto* out, auto* error) {
     if (std::this_thread::get_id() == first) {
@@ -35,10 +32,6 @@ void works_on_one_thread(Layer& layer) {
 
 /// One place for every caller's answer: who asks at the same time gets the other's.
 void query_has_one_scratch(Layer& layer) {
-  if (layer.base.attention == nullptr) {
-    return;
-  }
-
   struct Scratch {
     std::atomic<uint32_t> users = 0;
     std::atomic<uint32_t> split_count = 0;

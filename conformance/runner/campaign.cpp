@@ -74,24 +74,30 @@ class Campaign {
     order_.on_result(index, results_[index]);
   }
 
-  // Empty as long as cases may begin; else why not, and the status of those that did not.
-  std::pair<std::string, Status> halted() {
+  // What cases get that may not begin any more.
+  struct Halt {
+    std::string reason;  // empty as long as they may
+    Status status = Status::not_run;
+    bool out_of_budget = false;
+  };
+
+  Halt halted() {
     const std::lock_guard lock(mutex_);
     if (!blocked_.empty()) {
       return {blocked_, Status::blocked};
     }
     if (order_.interrupted()) {
-      return {"the run was interrupted", Status::not_run};
+      return {"the run was interrupted"};
     }
     if (hangs_ >= kHangsMax) {
-      return {fmt::format("{} cases hung before it; choose with --case what to run", hangs_),
-              Status::not_run};
+      return {fmt::format("{} cases hung before it; choose with --case what to run", hangs_)};
     }
     if (order_.options.budget && Clock::now() - begin_ >= *order_.options.budget) {
       return {fmt::format("the budget of {} was spent", spoken(*order_.options.budget)),
-              Status::not_run};
+              Status::not_run,
+              true};
     }
-    return {"", Status::not_run};
+    return {};
   }
 
   std::vector<std::string> ids_of(const Indices& indices) const {
@@ -103,15 +109,14 @@ class Campaign {
   }
 
   GroupRun run_in_worker(const Indices& indices, bool may_be_cut) {
-    GroupRun run(ids_of(indices),
-                 [this, may_be_cut] { return !may_be_cut || halted().first.empty(); });
+    const std::vector<std::string> ids = ids_of(indices);
+    GroupRun run(ids, [this, may_be_cut] { return !may_be_cut || halted().reason.empty(); });
     WorkerWatch watch;
     watch.step_timeout = order_.options.case_timeout;
     watch.on_line = [&run](std::string_view line) { return run.line(line); };
     watch.on_printed = [&run](std::string_view text) { run.printed(text); };
     watch.on_pause = [&run] { run.pause(); };
-    const auto arguments =
-        case_arguments(order_.options, order_.seed, ids_of(indices), kRecordDescriptor);
+    const auto arguments = case_arguments(order_.options, order_.seed, ids, kRecordDescriptor);
     run.ended(run_worker(order_.command, arguments, watch));
     return run;
   }
@@ -119,11 +124,12 @@ class Campaign {
   void run_group(const Indices& group) {
     Indices left = group;
     for (auto halt = halted(); !left.empty(); halt = halted()) {
-      if (!halt.first.empty()) {
+      if (!halt.reason.empty()) {
         for (const std::size_t index : left) {
           CaseResult result;
-          result.status = halt.second;
-          result.reason = halt.first;
+          result.status = halt.status;
+          result.reason = halt.reason;
+          result.out_of_budget = halt.out_of_budget;
           deliver(index, std::move(result));
         }
         return;
@@ -176,9 +182,7 @@ class Campaign {
       if (!health.opened()) {
         blocked_ = fmt::format("after {} hung the plugin no longer opens: {}",
                                order_.plan.cases[indices[blamed]].suite_case.id,
-                               health.result.reason.empty() && !health.result.failures.empty()
-                                   ? health.result.failures.front().message
-                                   : health.result.reason);
+                               first_words(health.result));
       }
     } else if (result.status == Status::blocked) {
       const std::lock_guard lock(mutex_);

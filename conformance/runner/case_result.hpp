@@ -7,9 +7,12 @@
 #include "duration.hpp"
 #include "status.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvspan::runner {
@@ -34,11 +37,24 @@ struct CaseResult {
   std::string printed;             // what arrived at stdout and stderr meanwhile, cut
   std::string alone;               // after a crash: what the case does in a worker of its own
   bool only_with_neighbours = false;
+  bool out_of_budget = false;  // not_run, for that reason and no other
 };
 
 inline constexpr std::size_t kFailuresMax = 20;
 inline constexpr std::size_t kNotesMax = 50;
 inline constexpr std::size_t kPrintedBytesMax = 4096;
+
+// Appends what was printed, up to kPrintedBytesMax in all.
+inline void append_printed(std::string& printed, std::string_view text) {
+  printed.append(text.substr(0, kPrintedBytesMax - std::min(kPrintedBytesMax, printed.size())));
+}
+
+// The reason, else the first failure, else the name of the status.
+[[nodiscard]] inline std::string first_words(const CaseResult& result) {
+  return !result.reason.empty()     ? result.reason
+         : !result.failures.empty() ? result.failures.front().message
+                                    : std::string(name(result.status));
+}
 
 }  // namespace kvspan::runner
 

@@ -11,10 +11,6 @@ namespace kvspan::runner {
 
 namespace {
 
-void append_cut(std::string& target, std::string_view text, std::size_t most) {
-  target.append(text.substr(0, most - std::min(most, target.size())));
-}
-
 // Keeps the end.
 void append_last(std::string& target, std::string_view text, std::size_t most) {
   target.append(text);
@@ -76,7 +72,7 @@ std::size_t GroupRun::latest() const {
 }
 
 void GroupRun::printed(std::string_view text) {
-  append_cut(pending_text_, text, kPrintedBytesMax);
+  append_printed(pending_text_, text);
   append_last(last_words_, text, kPrintedBytesMax);
   pending_candidates_ = {latest()};
 }
@@ -86,9 +82,9 @@ void GroupRun::pause() {
     return;
   }
   if (pending_candidates_.size() == 1) {
-    append_cut(results_[pending_candidates_.front()].printed, pending_text_, kPrintedBytesMax);
+    append_printed(results_[pending_candidates_.front()].printed, pending_text_);
   } else {
-    append_cut(suspects_text_, pending_text_, kPrintedBytesMax);
+    append_printed(suspects_text_, pending_text_);
     for (const std::size_t candidate : pending_candidates_) {
       if (std::find(suspects_.begin(), suspects_.end(), candidate) == suspects_.end()) {
         suspects_.push_back(candidate);

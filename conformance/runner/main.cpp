@@ -70,7 +70,6 @@ int run(int count, char** arguments) {
   }
   suite.worker = {"/proc/self/exe", {"--worker"}};
   suite.worker_in_process = worker_in_process;
-  suite.worker_takes_tuples = true;
   return kvspan::runner::parent_main(suite, count, arguments);
 }
 

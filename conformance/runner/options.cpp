@@ -52,10 +52,11 @@ void add_selection(CLI::App& app, Options& options, Written& written) {
       ->allow_extra_args(false);
   app.add_option("--device", options.device, "Index of the plugin's device (0)");
   app.add_option("--shard", written.shard, "Only part i of n, \"2/4\"");
-  app.add_option("--budget",
-                 written.budget,
-                 "Begin no case after this long, \"60s\", \"10m\", \"2h\"; one case of every rule "
-                 "comes first");
+  app.add_option(
+      "--budget",
+      written.budget,
+      "Begin no case after this long, \"60s\", \"10m\", \"2h\"; one case of every profile "
+      "comes first, then of every rule");
 }
 
 void add_running(CLI::App& app, Options& options, Written& written) {

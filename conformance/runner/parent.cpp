@@ -53,11 +53,6 @@ OrEnding<Order> read_order(const Suite& suite, int count, const char* const* arg
   if (!selected) {
     return tl::unexpected(std::move(selected.error()));
   }
-  if (!options->tuples.empty() && !suite.worker_takes_tuples) {
-    return usage_error(
-        "--tuple: the cases of this build choose their types themselves; select "
-        "with --case, --rule or --profile");
-  }
   if (options->list) {
     return tl::unexpected(Ending{kExitPassed, listed(*selected)});
   }

@@ -17,7 +17,6 @@ namespace kvspan::runner {
 struct Suite {
   std::vector<SuiteCase> cases;
   WorkerCommand worker;
-  bool worker_takes_tuples = false;  // whether it knows --tuple
   // The worker as a function, for --in-process; gets the arguments of a worker without a record
   // descriptor and returns its exit status.
   std::function<int(std::vector<std::string> arguments)> worker_in_process;

@@ -2,6 +2,8 @@
 // Selection, skips and groups. Read next: plan.hpp.
 #include "plan.hpp"
 
+#include "worker_record.hpp"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -22,12 +24,6 @@ using nlohmann::json;
 bool any_matches(const std::vector<std::string>& patterns, const std::string& name) {
   return std::any_of(patterns.begin(), patterns.end(), [&name](const std::string& pattern) {
     return matches(pattern, name);
-  });
-}
-
-bool proves(const SuiteCase& one, const std::string& pattern) {
-  return std::any_of(one.rules.begin(), one.rules.end(), [&pattern](const std::string& rule) {
-    return matches(pattern, rule);
   });
 }
 
@@ -94,11 +90,12 @@ bool tuple_fits(const std::string& tuple, const json& line) {
   for (std::string part; std::getline(parts, part, ',');) {
     const std::size_t equals = part.find('=');
     const std::string key = part.substr(0, equals);
-    if (key != "hd" && line.value(key, "") != part.substr(equals + 1)) {
+    if (key != "hd" && text_field(line, key.c_str()) != part.substr(equals + 1)) {
       return false;
     }
   }
-  return line.value("level", "unsupported") != "unsupported";
+  const std::string level = text_field(line, "level");
+  return !level.empty() && level != "unsupported";
 }
 
 // Empty, or the tuple that the plugin does not offer.

@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -19,15 +18,12 @@ namespace {
 // A plugin that refuses in an orderly way.
 Failure refusal_of(const nlohmann::json& body) {
   Failure failure;
-  const auto text = [&body](const char* key) {
-    const auto field = body.find(key);
-    return field != body.end() && field->is_string() ? field->get<std::string>() : std::string();
-  };
+  const std::string where = text_field(body, "where");
   failure.message = fmt::format("the plugin cannot be used: {} fails{}{}: {}",
-                                text("stage"),
-                                text("where").empty() ? "" : " in ",
-                                text("where"),
-                                text("message"));
+                                text_field(body, "stage"),
+                                where.empty() ? "" : " in ",
+                                where,
+                                text_field(body, "message"));
   return failure;
 }
 
@@ -37,8 +33,7 @@ class Listening {
     WorkerWatch watch;
     watch.step_timeout = timeout;
     watch.on_printed = [this](std::string_view text) {
-      probe.result.printed.append(text.substr(
-          0, kPrintedBytesMax - std::min(kPrintedBytesMax, probe.result.printed.size())));
+      append_printed(probe.result.printed, text);
     };
     watch.on_line = [this](std::string_view line) { return take(line); };
     watch.on_pause = [] {};

@@ -53,12 +53,6 @@ std::string body_of(const CaseResult& result, const std::string& reproduce) {
   return out + "reproduce: " + reproduce + "\n";
 }
 
-std::string first_words(const CaseResult& result) {
-  return !result.reason.empty()     ? result.reason
-         : !result.failures.empty() ? result.failures.front().message
-                                    : std::string(name(result.status));
-}
-
 std::string case_xml(const ReportFacts& facts, const SuiteCase& one, const CaseResult& result) {
   std::string out = fmt::format("    <testcase classname=\"{}\" name=\"{}\" time=\"{:.6f}\"",
                                 escaped(std::string(one.suite())),

@@ -3,6 +3,7 @@
 #include "report_matrix.hpp"
 
 #include "report_facts.hpp"
+#include "worker_record.hpp"
 
 #include <fmt/format.h>
 
@@ -17,11 +18,6 @@ namespace kvspan::runner {
 namespace {
 
 using nlohmann::json;
-
-std::string word(const json& object, const char* key) {
-  const auto field = object.find(key);
-  return field != object.end() && field->is_string() ? field->get<std::string>() : std::string();
-}
 
 std::uint64_t number(const json& object, const char* key) {
   const auto field = object.find(key);
@@ -53,13 +49,13 @@ class Axis {
 
 // A cell: the level as a word, the rest as a hint.
 std::string cell(const json& line) {
-  const std::string level = word(line, "level").empty() ? "?" : word(line, "level");
+  const std::string level = text_field(line, "level").empty() ? "?" : text_field(line, "level");
   return fmt::format(
       "<td class=\"level-{0}\" data-k=\"{1}\" data-v=\"{2}\" title=\"error class E{3}, N = {4}, "
       "workspace {5} bytes, reasons {6:#x}\">{0}</td>",
       escaped(level),
-      escaped(word(line, "k")),
-      escaped(word(line, "v")),
+      escaped(text_field(line, "k")),
+      escaped(text_field(line, "v")),
       number(line, "error_class"),
       number(line, "split_count"),
       number(line, "workspace_bytes"),
@@ -109,8 +105,8 @@ std::string attention_html(const json& lines) {
                            : fmt::format("head size {} for K, {} for V", k, v));
     sheets.resize(std::max(sheets.size(), size + 1));
     Sheet& sheet = sheets[size];
-    const auto place =
-        std::pair(sheet.rows.index(word(line, "k")), sheet.columns.index(word(line, "v")));
+    const auto place = std::pair(sheet.rows.index(text_field(line, "k")),
+                                 sheet.columns.index(text_field(line, "v")));
     sheet.cells[place] = cell(line);
   }
   std::string out;
@@ -150,11 +146,11 @@ std::string codec_html(const json& lines) {
     out += fmt::format(
         "<tr><td>{0}</td><td>{1}</td><td>{2}</td><td class=\"level-{3}\">{3}</td>"
         "<td class=\"level-{4}\">{4}</td></tr>\n",
-        escaped(word(line, "row_type")),
-        escaped(word(line, "type")),
+        escaped(text_field(line, "row_type")),
+        escaped(text_field(line, "type")),
         number(line, "head_size"),
-        escaped(word(line, "encode")),
-        escaped(word(line, "decode")));
+        escaped(text_field(line, "encode")),
+        escaped(text_field(line, "decode")));
   }
   return "<details><summary>Codec, type by type</summary>" + out + "</table></details>\n";
 }

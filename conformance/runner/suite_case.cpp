@@ -14,6 +14,12 @@ bool matches(const std::string& pattern, const std::string& name) {
   return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
+bool proves(const SuiteCase& one, const std::string& rule_pattern) {
+  return std::any_of(one.rules.begin(), one.rules.end(), [&](const std::string& rule) {
+    return matches(rule_pattern, rule);
+  });
+}
+
 std::string listed(const std::vector<SuiteCase>& cases) {
   std::size_t width = 0;
   for (const SuiteCase& one : cases) {

@@ -37,6 +37,9 @@ inline constexpr std::string_view kProfiles[] = {"core", "copy", "attention", "s
 // Whether a name matches a pattern of `*`, `?` and `[...]`.
 [[nodiscard]] bool matches(const std::string& pattern, const std::string& name);
 
+// Whether the case proves a rule that matches the pattern.
+[[nodiscard]] bool proves(const SuiteCase& one, const std::string& rule_pattern);
+
 // The cases as text for `--list`: a line each with profile, rules and needs.
 [[nodiscard]] std::string listed(const std::vector<SuiteCase>& cases);
 

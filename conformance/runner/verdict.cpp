@@ -14,20 +14,35 @@ namespace kvspan::runner {
 
 namespace {
 
-std::size_t executed_in_profile(const Plan& plan,
-                                const std::vector<CaseResult>& results,
-                                const std::string& profile) {
-  std::size_t count = 0;
+// "COPY" of "KV-COPY-2": rules of one area stand beside each other in one header.
+std::string area_of(const std::string& rule) {
+  const std::size_t begin = rule.find('-') + 1;
+  return rule.substr(begin, rule.rfind('-') - begin);
+}
+
+// Areas of rules and profiles with an executed case.
+struct Reached {
+  std::set<std::string> areas;
+  std::set<std::string> profiles;
+};
+
+Reached reached(const Plan& plan, const std::vector<CaseResult>& results) {
+  Reached found;
   for (std::size_t i = 1; i < plan.cases.size(); ++i) {
-    count += plan.cases[i].suite_case.profile == profile && executed(results[i].status) ? 1u : 0u;
+    const SuiteCase& one = plan.cases[i].suite_case;
+    if (executed(results[i].status)) {
+      found.profiles.insert(one.profile);
+      std::transform(one.rules.begin(),
+                     one.rules.end(),
+                     std::inserter(found.areas, found.areas.end()),
+                     area_of);
+    }
   }
-  return count;
+  return found;
 }
 
 // Why a run without any failure proves nothing; empty when it does prove something.
-std::string nothing_done(const Plan& plan,
-                         const std::vector<CaseResult>& results,
-                         const Options& options) {
+std::string nothing_done(const Plan& plan, const Reached& done, const Options& options) {
   const auto first_skip =
       std::find_if(plan.cases.begin(), plan.cases.end(), [](const PlannedCase& planned) {
         return planned.status == Status::skip;
@@ -36,23 +51,16 @@ std::string nothing_done(const Plan& plan,
       first_skip == plan.cases.end()
           ? std::string()
           : fmt::format(", for example {}: {}", first_skip->suite_case.id, first_skip->reason);
-  if (std::none_of(results.begin() + 1, results.end(), [](const CaseResult& result) {
-        return executed(result.status);
-      })) {
-    return fmt::format("nothing was executed of {} selected cases{}", results.size() - 1, example);
+  if (done.profiles.empty()) {
+    return fmt::format(
+        "nothing was executed of {} selected cases{}", plan.cases.size() - 1, example);
   }
   for (const std::string& profile : options.profiles) {
-    if (executed_in_profile(plan, results, profile) == 0) {
+    if (done.profiles.count(profile) == 0) {
       return fmt::format("--profile {}: nothing of it was executed{}", profile, example);
     }
   }
   return {};
-}
-
-// "COPY" of "KV-COPY-2": rules of one area stand beside each other in one header.
-std::string area_of(const std::string& rule) {
-  const std::size_t begin = rule.find('-') + 1;
-  return rule.substr(begin, rule.rfind('-') - begin);
 }
 
 // What a budget left undone.
@@ -61,30 +69,18 @@ struct Undone {
   std::string profile;  // a profile of which nothing was executed; empty when there is none
 };
 
-Undone undone(const Plan& plan, const std::vector<CaseResult>& results) {
-  std::set<std::string> areas;
-  std::set<std::string> profiles;
-  for (std::size_t i = 1; i < plan.cases.size(); ++i) {
-    const SuiteCase& one = plan.cases[i].suite_case;
-    if (executed(results[i].status)) {
-      profiles.insert(one.profile);
-      std::transform(
-          one.rules.begin(), one.rules.end(), std::inserter(areas, areas.end()), area_of);
-    }
-  }
+Undone undone(const Plan& plan, const std::vector<CaseResult>& results, const Reached& done) {
   Undone left;
   for (std::size_t i = 1; i < plan.cases.size(); ++i) {
     const SuiteCase& one = plan.cases[i].suite_case;
-    const bool spent = results[i].status == Status::not_run &&
-                       results[i].reason.rfind("the budget of", 0) == 0;  // not interrupted
-    if (!spent) {
+    if (!results[i].out_of_budget) {
       continue;
     }
     left.areas =
         left.areas || std::any_of(one.rules.begin(), one.rules.end(), [&](const auto& rule) {
-          return areas.count(area_of(rule)) == 0;
+          return done.areas.count(area_of(rule)) == 0;
         });
-    if (profiles.count(one.profile) == 0 && left.profile.empty()) {
+    if (done.profiles.count(one.profile) == 0 && left.profile.empty()) {
       left.profile = one.profile;
     }
   }
@@ -138,10 +134,12 @@ Verdict judged(const Plan& plan, const std::vector<CaseResult>& results, const O
                      : verdict.exit_status == kExitWarnings ? "WARNINGS"
                                                             : "FAILED";
   if (verdict.exit_status == kExitPassed) {
-    if (const std::string why = nothing_done(plan, results, options); !why.empty()) {
+    const Reached done = reached(plan, results);
+    const Undone left = undone(plan, results, done);
+    if (const std::string why = nothing_done(plan, done, options); !why.empty()) {
       verdict.exit_status = kExitUsage;
       word = "NOTHING PROVEN: " + why;
-    } else if (const Undone left = undone(plan, results); options.budget && !left.profile.empty()) {
+    } else if (options.budget && !left.profile.empty()) {
       verdict.exit_status = kExitUsage;
       word = fmt::format(
           "NOTHING PROVEN: the budget of {} ended before any case of the profile {}; give more",

@@ -2,6 +2,8 @@
 // Reads waivers and refuses the careless ones. Read next: waivers.hpp.
 #include "waivers.hpp"
 
+#include "worker_record.hpp"
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -35,11 +37,6 @@ std::optional<sys_days> parse_day(const std::string& text) {
   return date.ok() ? std::optional(sys_days(date)) : std::nullopt;
 }
 
-std::string text_of(const json& entry, const char* key) {
-  const auto field = entry.find(key);
-  return field != entry.end() && field->is_string() ? field->get<std::string>() : std::string();
-}
-
 // Empty, or what is wrong with the keys of the entry.
 std::string wrong_keys(const json& entry) {
   if (!entry.is_object()) {
@@ -54,7 +51,7 @@ std::string wrong_keys(const json& entry) {
     }
   }
   for (const char* key : {"case", "reason", "owner", "expires"}) {
-    if (text_of(entry, key).empty()) {
+    if (text_field(entry, key).empty()) {
       return fmt::format("has no \"{}\": every waiver says case, reason, owner and expires", key);
     }
   }
@@ -82,10 +79,7 @@ std::string wrong_day(const Waiver& waiver, sys_days today) {
 
 bool covers(const Waiver& waiver, const SuiteCase& one) {
   return matches(waiver.case_pattern, one.id) &&
-         (waiver.rule_pattern.empty() ||
-          std::any_of(one.rules.begin(), one.rules.end(), [&waiver](const std::string& rule) {
-            return matches(waiver.rule_pattern, rule);
-          }));
+         (waiver.rule_pattern.empty() || proves(one, waiver.rule_pattern));
 }
 
 // Empty, or what is wrong with the entry; fills `out`.
@@ -96,13 +90,13 @@ std::string wrong_entry(const json& entry,
   if (std::string wrong = wrong_keys(entry); !wrong.empty()) {
     return wrong;
   }
-  out = {text_of(entry, "case"),
-         text_of(entry, "rule"),
+  out = {text_field(entry, "case"),
+         text_field(entry, "rule"),
          Status::fail,
-         text_of(entry, "reason"),
-         text_of(entry, "owner"),
-         text_of(entry, "expires")};
-  const std::string status = text_of(entry, "status");
+         text_field(entry, "reason"),
+         text_field(entry, "owner"),
+         text_field(entry, "expires")};
+  const std::string status = text_field(entry, "status");
   if (status == "crash" || status == "hang") {
     out.status = status == "crash" ? Status::crash : Status::hang;
   } else if (!status.empty() && status != "fail") {
@@ -133,7 +127,7 @@ OrEnding<std::vector<Waiver>> parse_waivers(const std::string& file,
     Waiver waiver;
     const std::string wrong = wrong_entry(list[i], today, suite, waiver);
     if (!wrong.empty()) {
-      const std::string id = list[i].is_object() ? text_of(list[i], "case") : "";
+      const std::string id = list[i].is_object() ? text_field(list[i], "case") : "";
       return usage_error(fmt::format(
           "--waivers {}: waiver {}{} {}", file, i + 1, id.empty() ? "" : " (" + id + ")", wrong));
     }

@@ -68,6 +68,11 @@ Failure failure_of(const json& object) {
 
 }  // namespace
 
+std::string text_field(const json& object, const char* key) {
+  const auto field = object.find(key);
+  return field != object.end() && field->is_string() ? field->get<std::string>() : std::string();
+}
+
 std::optional<WorkerRecord> parse_record(std::string_view line, std::string& why) {
   json object = json::parse(line.begin(), line.end(), nullptr, false);
   if (!object.is_object()) {
@@ -97,7 +102,7 @@ std::optional<WorkerRecord> parse_record(std::string_view line, std::string& why
     record.text = text_of(object, "text").value_or("");
   } else if (record.kind == RecordKind::failure) {
     record.failure = failure_of(object);
-  } else if (record.kind == RecordKind::probe || record.kind == RecordKind::start) {
+  } else if (record.kind == RecordKind::probe) {
     record.body = std::move(object);
   }
   return record;

@@ -24,12 +24,15 @@ struct WorkerRecord {
   std::string result;   // end
   Nanoseconds duration{};
   Failure failure;      // failure
-  nlohmann::json body;  // probe and start: all of it
+  nlohmann::json body;  // probe: all of it
 };
 
 // Nothing, with `why` as the rest of a sentence that begins with "the record stream", when the line
 // is no record. `line` has no line end.
 [[nodiscard]] std::optional<WorkerRecord> parse_record(std::string_view line, std::string& why);
+
+// The text of a field; empty where there is none, or no text.
+[[nodiscard]] std::string text_field(const nlohmann::json& object, const char* key);
 
 }  // namespace kvspan::runner
 

@@ -309,6 +309,5 @@ int main(int argc, char** argv) {
     suite.cases.push_back(suite_case(scene));
   }
   suite.worker = {"/proc/self/exe", {"--worker"}};
-  suite.worker_takes_tuples = true;
   return kvspan::runner::parent_main(suite, argc, argv);
 }

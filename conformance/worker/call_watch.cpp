@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstring>
 #include <elf.h>
-#include <iterator>
 #include <link.h>
 #include <map>
 #include <mutex>

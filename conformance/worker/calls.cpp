@@ -2,6 +2,8 @@
 // The mutations of calls.hpp, one a few lines each.
 #include "worker/calls.hpp"
 
+#include "kvspan/sdk/loader.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -59,6 +61,17 @@ std::vector<std::string> mutation_names() {
     names.emplace_back(known);
   }
   return names;
+}
+
+Tables tables_of(const sdk::Plugin& plugin) {
+  return {plugin.device(),
+          plugin.memory(),
+          plugin.queue(),
+          plugin.fence(),
+          plugin.copy(),
+          plugin.codec(),
+          plugin.attention(),
+          plugin.debug()};
 }
 
 template <class Work>

@@ -16,6 +16,10 @@
 #include <utility>
 #include <vector>
 
+namespace kvspan::sdk {
+class Plugin;
+}
+
 namespace kvspan::conformance {
 
 enum class Mutation {
@@ -52,6 +56,9 @@ struct Tables {
   const kvspan_attention_table_t* attention = nullptr;
   const kvspan_debug_table_t* debug = nullptr;
 };
+
+/// Of a plugin that the SDK has loaded; it outlives them.
+Tables tables_of(const sdk::Plugin& plugin);
 
 /// Each method is the slot of the same name; what it does not mutate it hands on untouched.
 class Calls {

@@ -160,9 +160,7 @@ CaseInfo made_case(const char* id, const char* rules, Profile profile, const cha
   made.id = id;
   made.profile = profile;
   made.line = line;
-  const std::string path = file;
-  const std::size_t at = path.rfind("conformance/");
-  made.file = at == std::string::npos ? path : path.substr(at);
+  made.file = source_path(file);
   std::istringstream words(rules);
   for (std::string rule; words >> rule;) {
     made.rules.push_back(rule);
@@ -171,6 +169,12 @@ CaseInfo made_case(const char* id, const char* rules, Profile profile, const cha
 }
 
 }  // namespace detail
+
+std::string source_path(const char* file) {
+  const std::string path = file == nullptr ? "" : file;
+  const std::size_t at = path.rfind("conformance/");
+  return at == std::string::npos ? path : path.substr(at);
+}
 
 std::vector<CaseInfo> registered_cases() {
   return registry();

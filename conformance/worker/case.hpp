@@ -85,6 +85,9 @@ struct CaseInfo {
   int line = 0;
 };
 
+/// A source file's path from conformance/ on, as cases and failures name it; "" for NULL.
+std::string source_path(const char* file);
+
 /// Every case of this program, in the order in which they are run. Loads nothing.
 std::vector<CaseInfo> registered_cases();
 

@@ -9,7 +9,6 @@
 #include <dlfcn.h>
 #include <fstream>
 #include <new>
-#include <string_view>
 #include <utility>
 
 namespace kvspan::conformance {
@@ -20,7 +19,8 @@ std::string canonical(const std::string& path) {
   return ::realpath(path.c_str(), found) == nullptr ? path : std::string(found);
 }
 
-/// Well-formed by the Unicode standard's table 3-7: neither overlong nor a surrogate.
+}  // namespace
+
 bool is_utf8(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const auto first = static_cast<unsigned char>(text[at++]);
@@ -39,8 +39,6 @@ bool is_utf8(std::string_view text) {
   }
   return true;
 }
-
-}  // namespace
 
 Library::Library(const std::string& path) : path_(canonical(path)) {
   handle_ = ::dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -68,6 +66,10 @@ void Library::unload() {
   entry_ = nullptr;
 }
 
+void Library::leave_loaded() {
+  handle_ = nullptr;
+}
+
 std::vector<std::string> Library::mappings(const std::string& path) {
   const std::string wanted = canonical(path);
   std::vector<std::string> found;
@@ -79,6 +81,44 @@ std::vector<std::string> Library::mappings(const std::string& path) {
     }
   }
   return found;
+}
+
+void* HostBlocks::take(uint64_t bytes, uint64_t alignment) {
+  void* block = ::operator new(bytes, std::align_val_t(alignment), std::nothrow);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++taken_;
+  if (block != nullptr) {
+    blocks_[block] = {bytes, alignment};
+  }
+  return block;
+}
+
+void HostBlocks::give(void* block, uint64_t bytes, uint64_t alignment) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = blocks_.find(block);
+  if (found == blocks_.end()) {
+    ++wrong_;  // not ours: freeing it would do harm
+    return;
+  }
+  const Block held = found->second;
+  wrong_ += held.bytes != bytes || held.alignment != alignment ? 1u : 0u;
+  blocks_.erase(found);
+  ::operator delete(block, std::align_val_t(held.alignment));
+}
+
+std::size_t HostBlocks::left() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return blocks_.size();
+}
+
+uint64_t HostBlocks::wrong() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return wrong_;
+}
+
+uint64_t HostBlocks::taken() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return taken_;
 }
 
 WatchedHost::WatchedHost(std::map<std::string, std::string> options)
@@ -118,19 +158,9 @@ std::set<std::string> WatchedHost::options_read() const {
   return read_;
 }
 
-std::size_t WatchedHost::blocks_left() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return blocks_.size();
-}
-
 uint64_t WatchedHost::allocations() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return allocations_;
-}
-
-uint64_t WatchedHost::wrong_frees() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return wrong_frees_;
 }
 
 uint64_t WatchedHost::calls_after_shut() const {
@@ -167,11 +197,7 @@ void* WatchedHost::alloc(kvspan_host_t* self, uint64_t bytes, uint64_t alignment
       ++host.allocations_ == host.failing_) {
     return nullptr;
   }
-  void* block = ::operator new(bytes, std::align_val_t(alignment), std::nothrow);
-  if (block != nullptr) {
-    host.blocks_[block] = {bytes, alignment};
-  }
-  return block;
+  return host.blocks_.take(bytes, alignment);
 }
 
 void WatchedHost::free(kvspan_host_t* self,
@@ -181,18 +207,9 @@ void WatchedHost::free(kvspan_host_t* self,
   WatchedHost& host = of(self);
   const std::lock_guard<std::mutex> lock(host.mutex_);
   host.late_calls_ += host.shut_ ? 1u : 0u;
-  if (block == nullptr) {
-    return;
+  if (block != nullptr) {
+    host.blocks_.give(block, bytes, alignment);
   }
-  const auto found = host.blocks_.find(block);
-  if (found == host.blocks_.end()) {
-    ++host.wrong_frees_;  // not ours: freeing it would do harm
-    return;
-  }
-  const Block held = found->second;
-  host.wrong_frees_ += held.bytes != bytes || held.alignment != alignment ? 1u : 0u;
-  host.blocks_.erase(found);
-  ::operator delete(block, std::align_val_t(held.alignment));
 }
 
 uint64_t WatchedHost::now_ns(kvspan_host_t* self) noexcept {

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plugin's file opened by hand, past the SDK's loader: for cases that call the entry point as
 // no careful host would, and for unloading. And host services that watch what the plugin asks of
-// them. Everything else goes through the SDK (rig.hpp).
+// them, with the blocks of memory that they lend. Everything else goes through the SDK (rig.hpp).
 #ifndef KVSPAN_CONFORMANCE_WORKER_LIBRARY_H
 #define KVSPAN_CONFORMANCE_WORKER_LIBRARY_H
 
 #include "kvspan/entry.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvspan::conformance {
@@ -36,6 +38,8 @@ class Library {
 
   /// Gives the mapping back; nothing of the plugin may be used afterwards.
   void unload();
+  /// Never unloads it: something still runs in it.
+  void leave_loaded();
 
   /// Lines of /proc/self/maps that belong to the file, whoever mapped it.
   static std::vector<std::string> mappings(const std::string& path);
@@ -45,6 +49,41 @@ class Library {
   std::string defect_;
   void* handle_ = nullptr;
   kvspan_plugin_open_fn entry_ = nullptr;
+};
+
+/// A table of an open plugin; NULL where it has none of that id.
+template <class Table>
+const Table* table_of(const kvspan_plugin_t& plugin, uint32_t id) {
+  return static_cast<const Table*>(plugin.table(plugin.self, id));
+}
+
+/// Well-formed by the Unicode standard's table 3-7: neither overlong nor a surrogate.
+bool is_utf8(std::string_view text);
+
+/// Blocks of memory that a host lends, by address. Any thread.
+class HostBlocks {
+ public:
+  /// NULL when there is no memory. `alignment` is a power of two.
+  void* take(uint64_t bytes, uint64_t alignment);
+
+  /// Ends a block. One that was not lent, NULL included, is counted as wrong and left alone; one
+  /// with another size or alignment than it was lent with is counted and ended.
+  void give(void* block, uint64_t bytes, uint64_t alignment);
+
+  std::size_t left() const;
+  uint64_t wrong() const;
+  /// Calls of take(), those that gave NULL among them.
+  uint64_t taken() const;
+
+ private:
+  struct Block {
+    uint64_t bytes, alignment;
+  };
+
+  mutable std::mutex mutex_;
+  std::map<void*, Block> blocks_;
+  uint64_t wrong_ = 0;
+  uint64_t taken_ = 0;
 };
 
 /// Host services for one plugin. Does not move; outlives the plugin.
@@ -69,9 +108,14 @@ class WatchedHost {
   void shut();
 
   std::set<std::string> options_read() const;
-  std::size_t blocks_left() const;
+
+  std::size_t blocks_left() const { return blocks_.left(); }
+
+  /// Calls with a valid alignment, those that were to fail among them.
   uint64_t allocations() const;
-  uint64_t wrong_frees() const;
+
+  uint64_t wrong_frees() const { return blocks_.wrong(); }
+
   uint64_t calls_after_shut() const;
   /// The first log line that is none: with a line end, empty, no UTF-8, or of a level that does
   /// not exist.
@@ -95,18 +139,13 @@ class WatchedHost {
                                      char* target,
                                      uint64_t capacity) noexcept;
 
-  struct Block {
-    uint64_t bytes, alignment;
-  };
-
   mutable std::mutex mutex_;
   kvspan_host_services_t table_{};
   std::map<std::string, std::string> options_;
   std::set<std::string> read_;
-  std::map<void*, Block> blocks_;
+  HostBlocks blocks_;
   uint64_t allocations_ = 0;
   uint64_t failing_ = 0;  // value of allocations_ that fails; 0 = none
-  uint64_t wrong_frees_ = 0;
   uint64_t late_calls_ = 0;
   bool shut_ = false;
   std::string bad_line_;

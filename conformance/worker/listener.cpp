@@ -2,6 +2,7 @@
 // What each event becomes. A case that skipped itself is a mistake of the suite.
 #include "worker/listener.hpp"
 
+#include "worker/case.hpp"
 #include "worker/failure_text.hpp"
 
 #include <cstdio>
@@ -11,12 +12,6 @@ namespace kvspan::conformance {
 namespace {
 
 using nlohmann::json;
-
-std::string from_conformance(const char* file) {
-  const std::string path = file == nullptr ? "" : file;
-  const std::size_t at = path.rfind("conformance/");
-  return at == std::string::npos ? path : path.substr(at);
-}
 
 /// The value of a property that the case recorded; empty when it did not.
 std::string property(const ::testing::TestResult& result, const char* key) {
@@ -43,7 +38,7 @@ void RecordListener::OnTestPartResult(const ::testing::TestPartResult& part) {
   const std::string message = part.message();
   const FailureText text = take_apart(message);
   json fields = {{"case", current_},
-                 {"file", from_conformance(part.file_name())},
+                 {"file", source_path(part.file_name())},
                  {"line", part.line_number() < 0 ? 0 : part.line_number()},
                  {"message", message}};
   const auto add = [&fields](const char* key, const std::string& value) {

@@ -12,20 +12,7 @@ std::map<std::string, std::string>& planned() {
   return skips;
 }
 
-ProcessState& remembered() {
-  static ProcessState state;
-  return state;
-}
-
 }  // namespace
-
-void remember_process(ProcessState state) {
-  remembered() = std::move(state);
-}
-
-const ProcessState& remembered_process() {
-  return remembered();
-}
 
 void plan_skips(std::map<std::string, std::string> skips) {
   planned() = std::move(skips);

@@ -5,8 +5,6 @@
 #ifndef KVSPAN_CONFORMANCE_WORKER_PLAN_H
 #define KVSPAN_CONFORMANCE_WORKER_PLAN_H
 
-#include "worker/process_state.hpp"
-
 #include <map>
 #include <string>
 
@@ -17,10 +15,6 @@ void plan_skips(std::map<std::string, std::string> skips);
 
 /// The fact for which a case is skipped; empty when it runs.
 std::string planned_skip(const std::string& id);
-
-/// The process as it was before any plugin was loaded into it. Told once, at the start.
-void remember_process(ProcessState state);
-const ProcessState& remembered_process();
 
 }  // namespace kvspan::conformance
 

@@ -44,7 +44,7 @@ json note_of(const sdk::Plugin& plugin) {
           {"libraries", note.libraries}};
 }
 
-json tables_of(const Tables& tables, const sdk::Plugin& plugin) {
+json offered_of(const Tables& tables, const sdk::Plugin& plugin) {
   return {{"device", true},
           {"memory", true},
           {"queue", true},
@@ -176,18 +176,11 @@ json probe(const Settings& settings) {
   if (result != KVSPAN_OK) {
     return stopped("load", result, error);
   }
-  const Tables tables = {plugin.device(),
-                         plugin.memory(),
-                         plugin.queue(),
-                         plugin.fence(),
-                         plugin.copy(),
-                         plugin.codec(),
-                         plugin.attention(),
-                         plugin.debug()};
+  const Tables tables = tables_of(plugin);
   json found = {{"ok", true},
                 {"note", note_of(plugin)},
                 {"minor", plugin.minor()},
-                {"tables", tables_of(tables, plugin)},
+                {"tables", offered_of(tables, plugin)},
                 {"devices", 0}};
   uint32_t devices = 0;
   result = tables.device->count(plugin.self(), &devices, &error);

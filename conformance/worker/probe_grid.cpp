@@ -10,15 +10,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr kvspan_type_t kTypes[] = {KVSPAN_TYPE_F32,
-                                    KVSPAN_TYPE_F16,
-                                    KVSPAN_TYPE_BF16,
-                                    KVSPAN_TYPE_Q8_0,
-                                    KVSPAN_TYPE_Q5_1,
-                                    KVSPAN_TYPE_Q5_0,
-                                    KVSPAN_TYPE_Q4_1,
-                                    KVSPAN_TYPE_Q4_0};
-
 constexpr std::pair<uint32_t, const char*> kOptionNames[] = {
     {KVSPAN_OPTION_WINDOW, "window"},
     {KVSPAN_OPTION_SUFFIX_MASK, "suffix_mask"},

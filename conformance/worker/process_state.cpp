@@ -14,6 +14,7 @@
 #include <sstream>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -218,6 +219,11 @@ std::vector<std::string> ProcessState::settled_changes() const {
 
 namespace {
 
+ProcessState& remembered() {
+  static ProcessState state;
+  return state;
+}
+
 /// The C library blocks all signals, its own two included, until a new thread's function runs;
 /// afterwards its own two are open, whatever the function asks for. Signal masks before that say
 /// nothing about the thread.
@@ -235,6 +241,14 @@ bool some_thread_starts(const ProcessState& before) {
 }
 
 }  // namespace
+
+void remember_process(ProcessState state) {
+  remembered() = std::move(state);
+}
+
+const ProcessState& remembered_process() {
+  return remembered();
+}
 
 std::vector<std::string> threads_that_take_signals(const ProcessState& before) {
   const auto begin = std::chrono::steady_clock::now();

@@ -38,11 +38,15 @@ struct ProcessState {
 
   static ProcessState now();
   /// What differs in `after`. Threads that have ended may be listed a moment longer: read again
-  /// before believing that one is left (settled()).
+  /// before believing that one is left (settled_changes()).
   std::vector<std::string> changes(const ProcessState& after) const;
   /// changes(now()), read again for up to two seconds while threads are left that were not there.
   std::vector<std::string> settled_changes() const;
 };
+
+/// The process as it was before any plugin was loaded into it. Told once, at the start.
+void remember_process(ProcessState state);
+const ProcessState& remembered_process();
 
 /// The names of the threads of this process that are not in `before` and take some signal: those of
 /// a plugin block all. A thread that has only just started is waited for, at most two seconds.

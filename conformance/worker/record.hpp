@@ -9,7 +9,8 @@
 //            "seed": N, "effort": N, "mutation": NAME or "", "pid": N, "cases": N}.
 //   probe    of --probe alone, instead of cases: see below.
 //   begin    {"case": ID, "index": N}. Flushed before the case's fixture is made.
-//   note     {"case": ID or "", "text": TEXT}: what a case, or the plugin's log, says; no verdict.
+//   note     {"case": ID or "", "text": TEXT}: a remark, no verdict. The parent takes it; no worker
+//            writes one today.
 //   failure  {"case": ID, "file": "conformance/cases/x_test.cpp", "line": N, "message": TEXT} and,
 //            where the check has them, "expected": TEXT and "actual": TEXT; "rule": "KV-..." where
 //            the failing check names a rule itself. Several a case are usual. file "" and line 0:
@@ -44,7 +45,7 @@
 //   not offer says so on stderr and ends with 64 instead.
 //   NAME is f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0; LEVEL is native, converts or unsupported.
 //   A plugin that does not load or open: {"ok": false, "stage": "load" | "count" | "describe" |
-//   "open", "code": N, "where": TEXT, "message": TEXT}, and the worker ends with 3.
+//   "open" | "close", "code": N, "where": TEXT, "message": TEXT}, and the worker ends with 3.
 //
 // A worker ends with 0 (everything it was asked ran and passed or was inconclusive), 1 (a case
 // failed), 3 (the plugin cannot be opened at all), 64 (usage: also when --cases names nothing).

@@ -60,6 +60,12 @@ Submit& Submit::signal(kvspan_point_t point) {
   return *this;
 }
 
+Submit& Submit::cancel(const Buffer& word, uint64_t offset) {
+  fields.cancel_memory = word.memory;
+  fields.cancel_offset = offset;
+  return *this;
+}
+
 const kvspan_submit_t* Submit::raw() {
   fields.struct_size = sizeof fields;
   fields.wait_count = static_cast<uint32_t>(waits_.size());
@@ -207,6 +213,23 @@ kvspan_result_t Rig::settle(
 
 kvspan_result_t Rig::wait(kvspan_point_t point, kvspan_error_t* error) const {
   return tables().fence->wait(device_, &point, 1, KVSPAN_WAIT_ALL, UINT64_MAX, error);
+}
+
+kvspan_result_t Rig::fill(const Lane& on,
+                          const Buffer& buffer,
+                          uint8_t byte,
+                          Submit& submit) const {
+  const kvspan_range_t range = {buffer.memory, 0, buffer.bytes()};
+  return calls().fill(on.queue, &range, byte, 1, submit.raw(), nullptr);
+}
+
+kvspan_result_t Rig::copy(const Lane& on,
+                          const Buffer& source,
+                          const Buffer& target,
+                          Submit& submit,
+                          kvspan_error_t* error) const {
+  const kvspan_segment_t segment = {source.memory, target.memory, 0, 0, source.bytes(), 1, 0, 0};
+  return calls().copy(on.queue, &segment, 1, submit.raw(), error);
 }
 
 kvspan_fence_t* Rig::fence(uint64_t initial) {

@@ -49,6 +49,8 @@ class Submit {
  public:
   Submit& wait(kvspan_point_t point);
   Submit& signal(kvspan_point_t point);
+  /// The word that cancels it.
+  Submit& cancel(const Buffer& word, uint64_t offset);
   const kvspan_submit_t* raw();
 
   kvspan_submit_t fields = {};
@@ -71,7 +73,7 @@ struct Lane {
 
 class Rig {
  public:
-  /// Opens the plugin of the settings and its device 0; NULL after a recorded test failure.
+  /// Opens the plugin and the device of the settings; NULL after a recorded test failure.
   static std::unique_ptr<Rig> open(const Settings& settings);
   ~Rig();
   Rig(const Rig&) = delete;
@@ -94,8 +96,6 @@ class Rig {
 
   /// How many blocks the plugin has asked its host for since it was opened.
   uint64_t host_allocations() const;
-
-  const std::string& name() const { return name_; }
 
   bool has(uint32_t device_flag) const { return (info_.flags & device_flag) != 0; }
 
@@ -128,6 +128,15 @@ class Rig {
   /// Waits for one point without end.
   kvspan_result_t wait(kvspan_point_t point, kvspan_error_t* error = nullptr) const;
 
+  /// Submits a fill of the whole buffer with a byte.
+  kvspan_result_t fill(const Lane& on, const Buffer& buffer, uint8_t byte, Submit& submit) const;
+  /// Submits a copy of the whole of one buffer to another of the same size.
+  kvspan_result_t copy(const Lane& on,
+                       const Buffer& source,
+                       const Buffer& target,
+                       Submit& submit,
+                       kvspan_error_t* error = nullptr) const;
+
   kvspan_fence_t* fence(uint64_t initial = 0);  // lives until the rig's end
   void destroy(kvspan_fence_t* fence);          // one of fence(); before that
   Lane extra_lane(uint32_t role, uint32_t depth = 0);
@@ -140,7 +149,6 @@ class Rig {
 
   std::unique_ptr<Opened> opened_;
   std::unique_ptr<Calls> calls_;
-  std::string name_;
   kvspan_device_info_t info_ = {};
   kvspan_device_t* device_ = nullptr;
   Lane lanes_[KVSPAN_ROLE_COUNT];

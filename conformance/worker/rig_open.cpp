@@ -3,67 +3,17 @@
 // plugin gave back everything it took: handles, and each block of host memory with its own size.
 #include "kvspan/sdk/loader.hpp"
 
+#include "worker/library.hpp"
 #include "worker/plan.hpp"
 #include "worker/rig.hpp"
 
 #include <algorithm>
 #include <cstdlib>
-#include <map>
-#include <mutex>
-#include <new>
 
 namespace kvspan::conformance {
-namespace {
-
-/// The host's blocks, by address.
-class Ledger {
- public:
-  void* take(uint64_t bytes, uint64_t alignment) {
-    void* block = ::operator new(bytes, std::align_val_t(alignment), std::nothrow);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    ++taken_;
-    if (block != nullptr) {
-      blocks_[block] = {bytes, alignment};
-    }
-    return block;
-  }
-
-  void give(void* block, uint64_t bytes, uint64_t alignment) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      const auto found = blocks_.find(block);
-      wrong_ += found == blocks_.end() || found->second != std::make_pair(bytes, alignment);
-      blocks_.erase(block);
-    }
-    ::operator delete(block, std::align_val_t(alignment));
-  }
-
-  uint64_t taken() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return taken_;
-  }
-
-  std::size_t left() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return blocks_.size();
-  }
-
-  std::size_t wrong() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return wrong_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<void*, std::pair<uint64_t, uint64_t>> blocks_;
-  std::size_t wrong_ = 0;
-  uint64_t taken_ = 0;
-};
-
-}  // namespace
 
 struct Rig::Opened {
-  Ledger ledger;
+  HostBlocks blocks;
   sdk::Plugin plugin;
 };
 
@@ -80,7 +30,7 @@ void* Rig::plugin_self() const {
 }
 
 uint64_t Rig::host_allocations() const {
-  return opened_->ledger.taken();
+  return opened_->blocks.taken();
 }
 
 std::unique_ptr<Rig> Rig::open(const Settings& settings) {
@@ -97,10 +47,10 @@ bool Rig::start(const Settings& settings) {
   static_cast<void>(find_mutation(settings.mutation, mutation));  // the command line has checked it
   sdk::LoadOptions options;
   options.options = settings.options;
-  Ledger& ledger = opened_->ledger;
-  options.alloc = [&ledger](uint64_t bytes, uint64_t align) { return ledger.take(bytes, align); };
-  options.free = [&ledger](void* block, uint64_t bytes, uint64_t align) {
-    ledger.give(block, bytes, align);
+  HostBlocks& blocks = opened_->blocks;
+  options.alloc = [&blocks](uint64_t bytes, uint64_t align) { return blocks.take(bytes, align); };
+  options.free = [&blocks](void* block, uint64_t bytes, uint64_t align) {
+    blocks.give(block, bytes, align);
   };
   kvspan_error_t error = fresh_error();
   sdk::Plugin& plugin = opened_->plugin;
@@ -109,15 +59,7 @@ bool Rig::start(const Settings& settings) {
     ADD_FAILURE() << settings.plugin_path << ": " << told(result, error);
     return false;
   }
-  name_ = plugin.note().name;
-  const Tables tables = {plugin.device(),
-                         plugin.memory(),
-                         plugin.queue(),
-                         plugin.fence(),
-                         plugin.copy(),
-                         plugin.codec(),
-                         plugin.attention(),
-                         plugin.debug()};
+  const Tables tables = tables_of(plugin);
   calls_ = std::make_unique<Calls>(tables, mutation);
   info_.struct_size = sizeof info_;
   result = tables.device->describe(plugin.self(), settings.device, &info_, &error);
@@ -155,8 +97,9 @@ void Rig::close() {
   const kvspan_result_t result = opened_->plugin.close(&error);
   done("plugin.close", result, error);
   if (result == KVSPAN_OK) {
-    EXPECT_EQ(opened_->ledger.left(), 0u) << "blocks of host memory were not given back";
-    EXPECT_EQ(opened_->ledger.wrong(), 0u) << "blocks were freed with another size or alignment";
+    EXPECT_EQ(opened_->blocks.left(), 0u) << "blocks of host memory were not given back";
+    EXPECT_EQ(opened_->blocks.wrong(), 0u)
+        << "blocks were freed with another size or alignment, or were not the host's";
     for (void* pages : pages_) {
       std::free(pages);
     }

@@ -13,6 +13,16 @@
 
 namespace kvspan::conformance {
 
+/// The types that K and V may have, those of rows first.
+inline constexpr kvspan_type_t kTypes[] = {KVSPAN_TYPE_F32,
+                                           KVSPAN_TYPE_F16,
+                                           KVSPAN_TYPE_BF16,
+                                           KVSPAN_TYPE_Q8_0,
+                                           KVSPAN_TYPE_Q5_1,
+                                           KVSPAN_TYPE_Q5_0,
+                                           KVSPAN_TYPE_Q4_1,
+                                           KVSPAN_TYPE_Q4_0};
+
 struct Tuple {
   std::string text;  // as it was written
   std::optional<kvspan_type_t> k_type;

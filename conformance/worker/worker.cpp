@@ -6,6 +6,7 @@
 #include "worker/listener.hpp"
 #include "worker/plan.hpp"
 #include "worker/probe.hpp"
+#include "worker/process_state.hpp"
 #include "worker/record.hpp"
 
 #include <CLI/CLI.hpp>

@@ -2,8 +2,6 @@
 // Check, then call. Read next: kvspan/sdk/validate.hpp.
 #include "checked_calls.hpp"
 
-#include "kvspan/sdk/validate.hpp"
-
 #include <algorithm>
 #include <utility>
 
@@ -76,6 +74,22 @@ kvspan_result_t CheckedCalls::run(kvspan_queue_t* queue,
   return tables_.attention->run(queue, &args, submit, error);
 }
 
+template <class CheckItems>
+kvspan_result_t CheckedCalls::check_attention(sdk::AttentionCall call,
+                                              const kvspan_attention_args_t& args,
+                                              const kvspan_attention_caps_t& caps,
+                                              kvspan_error_t* error,
+                                              const char* where,
+                                              const CheckItems& check_items) const {
+  if (checks_ == Checks::none) {
+    return KVSPAN_OK;
+  }
+  auto checking = context();
+  checking.caps = &caps;
+  const kvspan_result_t bad = sdk::check_attention_args(&args, call, checking, error, where);
+  return bad != KVSPAN_OK ? bad : check_items(checking);
+}
+
 kvspan_result_t CheckedCalls::advance(kvspan_queue_t* queue,
                                       const kvspan_attention_args_t& args,
                                       const kvspan_attention_caps_t& caps,
@@ -84,19 +98,13 @@ kvspan_result_t CheckedCalls::advance(kvspan_queue_t* queue,
                                       kvspan_error_t* error) const {
   constexpr const char* kWhere = "core.advance";
   const auto list = list_of(items);
-  if (checks_ == Checks::calls) {
-    auto checking = context();
-    checking.caps = &caps;
-    kvspan_result_t bad =
-        sdk::check_attention_args(&args, sdk::AttentionCall::advance, checking, error, kWhere);
-    if (bad == KVSPAN_OK) {
-      bad = sdk::check_advance_items(list, args, checking, error, kWhere);
-    }
-    if (bad != KVSPAN_OK) {
-      return bad;
-    }
-  }
-  return tables_.attention->advance(queue, &args, list.data, list.count, submit, error);
+  const kvspan_result_t bad = check_attention(
+      sdk::AttentionCall::advance, args, caps, error, kWhere, [&](const auto& checking) {
+        return sdk::check_advance_items(list, args, checking, error, kWhere);
+      });
+  return bad != KVSPAN_OK
+             ? bad
+             : tables_.attention->advance(queue, &args, list.data, list.count, submit, error);
 }
 
 kvspan_result_t CheckedCalls::fold(kvspan_queue_t* queue,
@@ -107,19 +115,13 @@ kvspan_result_t CheckedCalls::fold(kvspan_queue_t* queue,
                                    kvspan_error_t* error) const {
   constexpr const char* kWhere = "core.fold";
   const auto list = list_of(items);
-  if (checks_ == Checks::calls) {
-    auto checking = context();
-    checking.caps = &caps;
-    kvspan_result_t bad =
-        sdk::check_attention_args(&args, sdk::AttentionCall::fold, checking, error, kWhere);
-    if (bad == KVSPAN_OK) {
-      bad = sdk::check_fold_items(list, args, checking, error, kWhere);
-    }
-    if (bad != KVSPAN_OK) {
-      return bad;
-    }
-  }
-  return tables_.attention->fold(queue, &args, list.data, list.count, submit, error);
+  const kvspan_result_t bad = check_attention(
+      sdk::AttentionCall::fold, args, caps, error, kWhere, [&](const auto& checking) {
+        return sdk::check_fold_items(list, args, checking, error, kWhere);
+      });
+  return bad != KVSPAN_OK
+             ? bad
+             : tables_.attention->fold(queue, &args, list.data, list.count, submit, error);
 }
 
 kvspan_result_t CheckedCalls::finish(kvspan_queue_t* queue,
@@ -129,19 +131,12 @@ kvspan_result_t CheckedCalls::finish(kvspan_queue_t* queue,
                                      const kvspan_submit_t* submit,
                                      kvspan_error_t* error) const {
   constexpr const char* kWhere = "core.finish";
-  if (checks_ == Checks::calls) {
-    auto checking = context();
-    checking.caps = &caps;
-    kvspan_result_t bad =
-        sdk::check_attention_args(&args, sdk::AttentionCall::finish, checking, error, kWhere);
-    if (bad == KVSPAN_OK) {
-      bad = sdk::check_finish(accumulators, args, checking, error, kWhere);
-    }
-    if (bad != KVSPAN_OK) {
-      return bad;
-    }
-  }
-  return tables_.attention->finish(queue, &args, accumulators, submit, error);
+  const kvspan_result_t bad = check_attention(
+      sdk::AttentionCall::finish, args, caps, error, kWhere, [&](const auto& checking) {
+        return sdk::check_finish(accumulators, args, checking, error, kWhere);
+      });
+  return bad != KVSPAN_OK ? bad
+                          : tables_.attention->finish(queue, &args, accumulators, submit, error);
 }
 
 }  // namespace kvspan

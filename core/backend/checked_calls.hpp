@@ -7,6 +7,7 @@
 
 #include "kvspan/core/backend/backend.hpp"
 #include "kvspan/core/backend/lane.hpp"
+#include "kvspan/sdk/validate.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -67,6 +68,15 @@ class CheckedCalls {
 
  private:
   [[nodiscard]] auto context() const;
+
+  // What the three attention calls have in common; `check_items` is given the context.
+  template <class CheckItems>
+  [[nodiscard]] kvspan_result_t check_attention(sdk::AttentionCall call,
+                                                const kvspan_attention_args_t& args,
+                                                const kvspan_attention_caps_t& caps,
+                                                kvspan_error_t* error,
+                                                const char* where,
+                                                const CheckItems& check_items) const;
 
   BackendTables tables_;
   std::uint64_t memory_alignment_;

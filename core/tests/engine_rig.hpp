@@ -155,6 +155,37 @@ class Engine {
     return session_.commit(accepted);
   }
 
+  // Tokens [from, to) of one sequence in prefill steps of `chunk` rows, the last one shorter.
+  Result<void> prefill(SequenceId sequence,
+                       std::uint64_t tag,
+                       std::uint64_t from,
+                       std::uint64_t to,
+                       std::uint32_t chunk,
+                       Outputs* outputs) {
+    while (from < to) {
+      const auto rows = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk, to - from));
+      if (auto done = step({{sequence, tag, from, rows}}, Phase::prefill, outputs); !done) {
+        return done;
+      }
+      from += rows;
+    }
+    return {};
+  }
+
+  // Tokens [from, to) of one sequence, a decode step each.
+  Result<void> decode(SequenceId sequence,
+                      std::uint64_t tag,
+                      std::uint64_t from,
+                      std::uint64_t to,
+                      Outputs* outputs) {
+    for (; from < to; ++from) {
+      if (auto done = step({{sequence, tag, from, 1}}, Phase::decode, outputs); !done) {
+        return done;
+      }
+    }
+    return {};
+  }
+
  private:
   void shape_buffers(const LayerGeometry& layer) {
     q_.heads = out_.heads = layer.q_heads;

@@ -6,8 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 namespace kvspan::test {
 namespace {
 
@@ -42,17 +40,10 @@ Outputs run_last(const Backend& backend, Session& session, const SessionOptions&
   }
   Engine engine(backend, session, options, 16);
   Outputs outputs;
-  for (std::uint64_t token = 0; token < kPromptTokens + kDecodeTokens;) {
-    const bool prefill = token < kPromptTokens;
-    const std::uint32_t rows = prefill ? 15 : 1;
-    const auto done =
-        engine.step({{last, 7, token, rows}}, prefill ? Phase::prefill : Phase::decode, &outputs);
-    EXPECT_TRUE(done.has_value()) << done.error().message;
-    if (!done) {
-      break;
-    }
-    token += rows;
-  }
+  const auto prompt = engine.prefill(last, 7, 0, kPromptTokens, 15, &outputs);
+  EXPECT_TRUE(prompt.has_value()) << prompt.error().message;
+  const auto tail = engine.decode(last, 7, kPromptTokens, kPromptTokens + kDecodeTokens, &outputs);
+  EXPECT_TRUE(tail.has_value()) << tail.error().message;
   return outputs;
 }
 

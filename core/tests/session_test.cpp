@@ -30,21 +30,12 @@ Result<Outputs> run(const Backend& backend,
   EXPECT_TRUE(sequence.has_value());
   Engine engine(backend, *session, options, 64);
   Outputs outputs;
-  std::uint64_t token = 0;
-  while (token < kPromptTokens) {
-    const auto rows =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk, kPromptTokens - token));
-    auto done = engine.step({{*sequence, 7, token, rows}}, Phase::prefill, &outputs);
-    if (!done) {
-      return tl::unexpected(done.error());
-    }
-    token += rows;
+  if (auto done = engine.prefill(*sequence, 7, 0, kPromptTokens, chunk, &outputs); !done) {
+    return tl::unexpected(done.error());
   }
-  for (std::uint32_t index = 0; index < kDecodeTokens; ++index, ++token) {
-    auto done = engine.step({{*sequence, 7, token, 1}}, Phase::decode, &outputs);
-    if (!done) {
-      return tl::unexpected(done.error());
-    }
+  const std::uint64_t end = kPromptTokens + kDecodeTokens;
+  if (auto done = engine.decode(*sequence, 7, kPromptTokens, end, &outputs); !done) {
+    return tl::unexpected(done.error());
   }
   if (counters != nullptr) {
     *counters = session->counters();
@@ -173,16 +164,11 @@ TEST(Session, AnEngineThatNeverWaitsGetsTheSameBits) {
       const SequenceId sequence = *session->add_sequence();
       Engine engine(rig.backend(), *session, options, 16);
       engine.never_wait(rig.backend(), 16);
-      std::uint64_t token = 0;
-      while (token < kPromptTokens + kDecodeTokens) {
-        const bool prefill = token < kPromptTokens;
-        const auto rows = static_cast<std::uint32_t>(
-            prefill ? std::min<std::uint64_t>(chunk, kPromptTokens - token) : 1);
-        const auto done = engine.step(
-            {{sequence, 7, token, rows}}, prefill ? Phase::prefill : Phase::decode, nullptr);
-        ASSERT_TRUE(done.has_value()) << done.error().message;
-        token += rows;
-      }
+      const auto prompt = engine.prefill(sequence, 7, 0, kPromptTokens, chunk, nullptr);
+      ASSERT_TRUE(prompt.has_value()) << prompt.error().message;
+      const auto tail =
+          engine.decode(sequence, 7, kPromptTokens, kPromptTokens + kDecodeTokens, nullptr);
+      ASSERT_TRUE(tail.has_value()) << tail.error().message;
       Outputs outputs;
       ASSERT_TRUE(engine.settle(&outputs).has_value());
       ASSERT_TRUE(same_bits(outputs, expected));
@@ -202,25 +188,20 @@ TEST(Session, ABegunPageThatLostItsSlotComesBackBehindItsReaders) {
   }
   options.prefill_rows_fixed = 14;
   options.prefill_rows_max = 14;
-  const auto prefilled = [&](const Backend& backend,
-                             std::uint64_t arena_bytes,
-                             Counters* counters) {
-    options.arena_bytes = arena_bytes;
-    Outputs outputs;
-    auto session = Session::open(backend, options);
-    EXPECT_TRUE(session.has_value()) << session.error().message;
-    const SequenceId sequence = *session->add_sequence();
-    Engine engine(backend, *session, options, 16);
-    engine.never_wait(backend, 16);
-    for (std::uint64_t token = 0; token < kPromptTokens; token += 14) {
-      const auto rows =
-          static_cast<std::uint32_t>(std::min<std::uint64_t>(14, kPromptTokens - token));
-      EXPECT_TRUE(engine.step({{sequence, 7, token, rows}}, Phase::prefill, nullptr).has_value());
-    }
-    EXPECT_TRUE(engine.settle(&outputs).has_value());
-    *counters = session->counters();
-    return outputs;
-  };
+  const auto prefilled =
+      [&](const Backend& backend, std::uint64_t arena_bytes, Counters* counters) {
+        options.arena_bytes = arena_bytes;
+        Outputs outputs;
+        auto session = Session::open(backend, options);
+        EXPECT_TRUE(session.has_value()) << session.error().message;
+        const SequenceId sequence = *session->add_sequence();
+        Engine engine(backend, *session, options, 16);
+        engine.never_wait(backend, 16);
+        EXPECT_TRUE(engine.prefill(sequence, 7, 0, kPromptTokens, 14, nullptr).has_value());
+        EXPECT_TRUE(engine.settle(&outputs).has_value());
+        *counters = session->counters();
+        return outputs;
+      };
   Counters counters;
   StubRig resident;
   const Outputs expected = prefilled(resident.backend(), kResidentArena, &counters);
@@ -387,9 +368,7 @@ TEST(Session, FindsTheNeedleInEveryPage) {
             std::uint64_t what, std::uint64_t, std::uint64_t, std::uint64_t token, std::uint64_t) {
           return what == 3 && token == needle ? 1024.0F : (what == 1 ? 1.0F : 0.0F);
         });
-    for (std::uint64_t token = 0; token < 255; token += 5) {
-      ASSERT_TRUE(engine.step({{sequence, 1, token, 5}}, Phase::prefill, nullptr).has_value());
-    }
+    ASSERT_TRUE(engine.prefill(sequence, 1, 0, 255, 5, nullptr).has_value());
     Outputs outputs;
     ASSERT_TRUE(engine.step({{sequence, 1, 255, 1}}, Phase::decode, &outputs).has_value());
     for (const float value : outputs.front()) {
@@ -409,12 +388,8 @@ TEST(Session, TruncateThenAppendEqualsTheRunThatNeverWentAstray) {
   Engine engine(rig.backend(), *session, options, 64);
   const auto append =
       [&](std::uint64_t tag, std::uint64_t from, std::uint64_t to, Outputs* outputs) {
-        while (from < to) {
-          const auto rows = static_cast<std::uint32_t>(std::min<std::uint64_t>(11, to - from));
-          const auto done = engine.step({{sequence, tag, from, rows}}, Phase::prefill, outputs);
-          ASSERT_TRUE(done.has_value()) << done.error().message;
-          from += rows;
-        }
+        const auto done = engine.prefill(sequence, tag, from, to, 11, outputs);
+        ASSERT_TRUE(done.has_value()) << done.error().message;
       };
   Outputs straight;
   append(7, 0, 60, nullptr);

@@ -4,6 +4,7 @@
 
 #include "kvspan/sdk/error.hpp"
 #include "kvspan/sdk/guard.hpp"
+#include "kvspan/sdk/validate_points.hpp"
 
 #include <chrono>
 
@@ -145,24 +146,8 @@ kvspan_result_t check_wait(const Device* device, const Waited& wait, kvspan_erro
     return sdk::fail_argument(
         error, {device == nullptr ? 1u : 2u}, kWhere, "an argument is NULL: pass one");
   }
-  if (wait.mode != KVSPAN_WAIT_ALL && wait.mode != KVSPAN_WAIT_ANY) {
-    return sdk::fail_argument(error, {4}, kWhere, "mode %u: use KVSPAN_WAIT_ALL or ANY", wait.mode);
-  }
-  if (wait.count == 0 && wait.mode == KVSPAN_WAIT_ANY) {
-    return sdk::fail_argument(error, {3}, kWhere, "any of no points is never reached: pass some");
-  }
-  for (uint32_t i = 0; i < wait.count; ++i) {
-    kvspan_fence_t* const fence = wait.points[i].fence;
-    if (fence == nullptr || &fence_of(fence)->device != device) {
-      return sdk::fail_argument(error,
-                                {2, 0},
-                                kWhere,
-                                "point %u %s: use a fence of this device",
-                                i,
-                                fence == nullptr ? "has no fence" : "is of another device");
-    }
-  }
-  return KVSPAN_OK;
+  const auto owned = [&](kvspan_fence_t* fence) { return &fence_of(fence)->device == device; };
+  return sdk::check_wait({wait.points, wait.count}, wait.mode, owned, error, kWhere);
 }
 
 kvspan_result_t KVSPAN_CALL fence_wait(kvspan_device_t* handle,

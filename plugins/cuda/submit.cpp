@@ -2,6 +2,7 @@
 // The door that every submit goes through: checked, placed in a packet, ordered behind its points,
 // put on the stream. What becomes of it: reaper.cpp. Read first: queue.hpp.
 #include "kvspan/sdk/error.hpp"
+#include "kvspan/sdk/validate_points.hpp"
 #include "kvspan/sdk/validate_submit.hpp"
 
 #include "layout.hpp"
@@ -15,21 +16,6 @@ namespace {
 
 unsigned long long number(uint64_t value) {
   return value;
-}
-
-// KV-FENCE-1: points mean something only on their own device.
-kvspan_result_t check_owners(const Device& device,
-                             const sdk::List<kvspan_point_t>& points,
-                             sdk::Place place,
-                             kvspan_error_t* error,
-                             const char* where) {
-  for (uint32_t i = 0; i < points.count; ++i) {
-    if (&fence_of(points.data[i].fence)->device != &device) {
-      return sdk::fail_argument(
-          error, place, where, "point %u is of another device: use a fence of this one", i);
-    }
-  }
-  return KVSPAN_OK;
 }
 
 // Everything about `submit` that needs no lock.
@@ -50,17 +36,8 @@ kvspan_result_t check_submit(const Device& device,
                               where,
                               "the cancel word is not in HOST memory: allocate it with that kind");
   }
-  const kvspan_result_t bad = check_owners(device,
-                                           {submit->waits, submit->wait_count},
-                                           {argument, offsetof(kvspan_submit_t, waits)},
-                                           error,
-                                           where);
-  return bad != KVSPAN_OK ? bad
-                          : check_owners(device,
-                                         {submit->signals, submit->signal_count},
-                                         {argument, offsetof(kvspan_submit_t, signals)},
-                                         error,
-                                         where);
+  const auto owned = [&](kvspan_fence_t* fence) { return &fence_of(fence)->device == &device; };
+  return sdk::check_point_owners(*submit, owned, argument, error, where);
 }
 
 // The value that `fence` is promised by the signals before number `index` of a submit.

@@ -3,6 +3,7 @@
 // Read next: attention_rules.hpp (what is offered), attention_work.hpp (what it does).
 #include "kvspan/attention.h"
 
+#include "kvspan/sdk/capability.hpp"
 #include "kvspan/sdk/error.hpp"
 #include "kvspan/sdk/fill.hpp"
 #include "kvspan/sdk/guard.hpp"
@@ -12,7 +13,6 @@
 #include "attention_work.hpp"
 #include "queue.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -72,30 +72,8 @@ void for_each_plane(const Call& call, const kvspan_span_t& span, Visit&& visit) 
   }
 }
 
-/// Spans lie only in memory of the kinds that the shape names.
-kvspan_result_t check_kinds(const Call& call) {
-  for (std::uint32_t i = 0; i < call.args->entry_count; ++i) {
-    const kvspan_entry_t& entry = call.args->entries[i];
-    for (std::uint32_t j = 0; j < entry.span_count; ++j) {
-      bool fits = true;
-      if (entry.spans[j].token_count != 0) {
-        for_each_plane(call, entry.spans[j], [&](const kvspan_plane_t& plane) {
-          const std::uint32_t kind = memory_of(plane.memory)->kind;
-          fits = fits && (call.args->shape->memory_kinds >> kind & 1) != 0;
-        });
-      }
-      if (!fits) {
-        return sdk::fail_argument(call.error,
-                                  {2, offsetof(kvspan_attention_args_t, entries)},
-                                  call.where,
-                                  "entry %u span %u lies in a kind of memory that the shape does "
-                                  "not name: ask query with it in memory_kinds",
-                                  i,
-                                  j);
-      }
-    }
-  }
-  return KVSPAN_OK;
+std::uint32_t kind_of(kvspan_memory_t* memory) {
+  return memory_of(memory)->kind;
 }
 
 kvspan_result_t check_limits(const Call& call, std::uint64_t item_count) {
@@ -180,7 +158,7 @@ kvspan_result_t submit_run(Call call, const kvspan_submit_t* submit) {
     bad = sdk::check_run(call.args, call.context(), call.error, call.where);
   }
   if (bad == KVSPAN_OK) {
-    bad = check_kinds(call);
+    bad = sdk::check_span_kinds(*call.args, kind_of, call.error, call.where);
   }
   if (bad == KVSPAN_OK) {
     bad = check_limits(call, 0);
@@ -210,7 +188,7 @@ kvspan_result_t submit_advance(Call call,
     bad = sdk::check_advance_items(items, *call.args, call.context(), call.error, call.where);
   }
   if (bad == KVSPAN_OK) {
-    bad = check_kinds(call);
+    bad = sdk::check_span_kinds(*call.args, kind_of, call.error, call.where);
   }
   if (bad == KVSPAN_OK) {
     bad = check_limits(call, items.count);
@@ -362,15 +340,8 @@ kvspan_result_t KVSPAN_CALL attention_list_rules(kvspan_device_t* handle,
                                                  std::uint32_t capacity,
                                                  std::uint32_t* out_count,
                                                  kvspan_error_t* error) noexcept {
-  constexpr const char* kWhere = "attention.rules";
-  if (handle == nullptr || out_count == nullptr || (out_rules == nullptr && capacity != 0)) {
-    const sdk::Place place{handle == nullptr ? 1u : out_count == nullptr ? 4u : 2u};
-    return sdk::fail_argument(error, place, kWhere, "a pointer is NULL: pass one");
-  }
-  const RuleList rules = attention_rules();
-  std::copy_n(rules.data, std::min(capacity, rules.count), out_rules);
-  *out_count = rules.count;
-  return KVSPAN_OK;
+  return sdk::give_rules(
+      attention_rules(), handle, out_rules, capacity, out_count, error, "attention.rules");
 }
 
 }  // namespace

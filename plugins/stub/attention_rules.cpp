@@ -19,50 +19,19 @@ using Shape = kvspan_attention_shape_t;
 constexpr std::uint32_t kSpansMax = 1024;      // an entry; the least that the ABI allows
 constexpr std::uint32_t kSpanPagesMax = 4096;  // a span; likewise
 constexpr std::uint32_t kHeadSizeMax = 256;
-constexpr std::uint32_t kDecodeRowsMax = 64;         // what the class means
 constexpr std::uint32_t kPrefillRowsMax = 1u << 20;  // with 2^32 heads amounts stay below 2^64
 
-constexpr std::uint64_t bit(kvspan_type_t type) {
-  return 1ull << type;
-}
-
-constexpr std::uint64_t kFloats =
-    bit(KVSPAN_TYPE_F32) | bit(KVSPAN_TYPE_F16) | bit(KVSPAN_TYPE_BF16);
-constexpr std::uint64_t kAllTypes = kFloats | bit(KVSPAN_TYPE_Q4_0) | bit(KVSPAN_TYPE_Q4_1) |
-                                    bit(KVSPAN_TYPE_Q5_0) | bit(KVSPAN_TYPE_Q5_1) |
-                                    bit(KVSPAN_TYPE_Q8_0);
-
-constexpr std::uint32_t kAllOptions =
-    KVSPAN_OPTION_WINDOW | KVSPAN_OPTION_SUFFIX_MASK | KVSPAN_OPTION_SOFT_CAP |
-    KVSPAN_OPTION_SINKS | KVSPAN_OPTION_ALIBI | KVSPAN_OPTION_V_IN_K | KVSPAN_OPTION_LSE;
-constexpr std::uint32_t kAllErrorClasses =
-    1u << KVSPAN_ERROR_E0 | 1u << KVSPAN_ERROR_E1 | 1u << KVSPAN_ERROR_E2;
-constexpr std::uint32_t kAllMemoryKinds =
-    1u << KVSPAN_MEMORY_DEVICE | 1u << KVSPAN_MEMORY_HOST | 1u << KVSPAN_MEMORY_IMPORTED;
-
 constexpr Rule rule(std::uint64_t types, std::uint32_t multiple, std::uint32_t row_class) {
-  Rule made{};
-  made.k_types = types;
-  made.v_types = types;
-  made.level = KVSPAN_LEVEL_NATIVE;
-  made.head_size_min = multiple;
-  made.head_size_max = kHeadSizeMax;
-  made.head_size_multiple = multiple;
-  made.group_max = UINT32_MAX;
-  made.row_classes = 1u << row_class;
-  made.rows_max = row_class == KVSPAN_ROWS_DECODE ? kDecodeRowsMax : kPrefillRowsMax;
-  made.options = kAllOptions;
-  made.error_classes = kAllErrorClasses;
-  made.memory_kinds = kAllMemoryKinds;
-  made.row_types = static_cast<std::uint32_t>(kFloats);
+  Rule made = sdk::full_rule(types, {multiple, kHeadSizeMax}, row_class);
+  made.rows_max = std::min(made.rows_max, kPrefillRowsMax);
   return made;
 }
 
 constexpr Rule kRules[] = {
-    rule(kAllTypes, KVSPAN_REF_BLOCK_ELEMENTS, KVSPAN_ROWS_DECODE),
-    rule(kAllTypes, KVSPAN_REF_BLOCK_ELEMENTS, KVSPAN_ROWS_PREFILL),
-    rule(kFloats, 1, KVSPAN_ROWS_DECODE),
-    rule(kFloats, 1, KVSPAN_ROWS_PREFILL),
+    rule(sdk::kAllTypes, KVSPAN_REF_BLOCK_ELEMENTS, KVSPAN_ROWS_DECODE),
+    rule(sdk::kAllTypes, KVSPAN_REF_BLOCK_ELEMENTS, KVSPAN_ROWS_PREFILL),
+    rule(sdk::kFloatTypes, 1, KVSPAN_ROWS_DECODE),
+    rule(sdk::kFloatTypes, 1, KVSPAN_ROWS_PREFILL),
 };
 
 bool has(std::uint64_t types, kvspan_type_t type) {
@@ -170,7 +139,7 @@ void fill_amounts(const Shape& shape, kvspan_attention_caps_t& caps) {
 
 }  // namespace
 
-RuleList attention_rules() {
+sdk::RuleList attention_rules() {
   return {kRules, static_cast<std::uint32_t>(std::size(kRules))};
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kvspan/attention_shape.h"
+#include "kvspan/sdk/capability.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -25,12 +26,7 @@ constexpr std::uint64_t aligned(std::uint64_t bytes) {
 }
 
 /// The rules, one behind the other.
-struct RuleList {
-  const kvspan_attention_rule_t* data;
-  std::uint32_t count;
-};
-
-RuleList attention_rules();
+sdk::RuleList attention_rules();
 
 /// The whole answer to a shape that makes sense (sdk::check_shape).
 kvspan_attention_caps_t answer(const kvspan_attention_shape_t& shape, const AttentionDials& dials);

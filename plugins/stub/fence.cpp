@@ -6,6 +6,7 @@
 // Read next: scheduler.cpp.
 #include "kvspan/sdk/error.hpp"
 #include "kvspan/sdk/guard.hpp"
+#include "kvspan/sdk/validate_points.hpp"
 
 #include "queue.hpp"
 
@@ -144,34 +145,6 @@ kvspan_result_t wait_locked(const Waited& wait,
   }
 }
 
-kvspan_result_t check_wait(const Waited& wait, kvspan_error_t* error, const char* where) {
-  if (wait.mode != KVSPAN_WAIT_ALL && wait.mode != KVSPAN_WAIT_ANY) {
-    return sdk::fail_argument(
-        error, sdk::Place{4}, where, "mode %u: use KVSPAN_WAIT_ALL or ANY", wait.mode);
-  }
-  if (wait.count == 0) {
-    return wait.mode == KVSPAN_WAIT_ALL
-               ? KVSPAN_OK
-               : sdk::fail_argument(
-                     error, sdk::Place{3}, where, "any of no points is never reached: pass some");
-  }
-  if (wait.points == nullptr) {
-    return sdk::fail_argument(error, sdk::Place{2}, where, "the points are NULL: pass them");
-  }
-  for (std::uint32_t i = 0; i < wait.count; ++i) {
-    kvspan_fence_t* const fence = wait.points[i].fence;
-    if (fence == nullptr || &fence_of(fence)->device != &wait.device) {
-      return sdk::fail_argument(error,
-                                sdk::Place{2, 0},
-                                where,
-                                "point %u %s: use a fence of this device",
-                                i,
-                                fence == nullptr ? "has no fence" : "is of another device");
-    }
-  }
-  return KVSPAN_OK;
-}
-
 kvspan_result_t KVSPAN_CALL fence_wait(kvspan_device_t* handle,
                                        const kvspan_point_t* points,
                                        std::uint32_t count,
@@ -184,7 +157,10 @@ kvspan_result_t KVSPAN_CALL fence_wait(kvspan_device_t* handle,
       return sdk::fail_argument(error, sdk::Place{1}, kWhere, "the device is NULL: pass one");
     }
     const Waited wait{*device_of(handle), points, count, mode};
-    if (const kvspan_result_t bad = check_wait(wait, error, kWhere)) {
+    const auto owned = [&](kvspan_fence_t* fence) {
+      return &fence_of(fence)->device == &wait.device;
+    };
+    if (const kvspan_result_t bad = sdk::check_wait({points, count}, mode, owned, error, kWhere)) {
       return bad;
     }
     std::unique_lock lock(wait.device.plugin.mutex);

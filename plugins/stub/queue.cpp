@@ -6,6 +6,7 @@
 #include "kvspan/sdk/error.hpp"
 #include "kvspan/sdk/fill.hpp"
 #include "kvspan/sdk/guard.hpp"
+#include "kvspan/sdk/validate_points.hpp"
 #include "kvspan/sdk/validate_submit.hpp"
 
 #include <cstddef>
@@ -25,31 +26,6 @@ struct PointPlace {
   std::uint32_t argument;
   std::uint32_t index;
 };
-
-/// KV-FENCE-1: points mean something only on their own device.
-kvspan_result_t check_owners(const Queue& queue,
-                             const kvspan_submit_t& submit,
-                             std::uint32_t argument,
-                             kvspan_error_t* error,
-                             const char* where) {
-  const auto check = [&](const kvspan_point_t* points, std::uint32_t count, std::size_t field) {
-    for (std::uint32_t i = 0; i < count; ++i) {
-      if (&fence_of(points[i].fence)->device != &queue.device) {
-        return sdk::fail_argument(error,
-                                  sdk::Place{argument, static_cast<std::uint32_t>(field)},
-                                  where,
-                                  "point %u is of another device: use a fence of this one",
-                                  i);
-      }
-    }
-    return kvspan_result_t{KVSPAN_OK};
-  };
-  const kvspan_result_t bad =
-      check(submit.waits, submit.wait_count, offsetof(kvspan_submit_t, waits));
-  return bad != KVSPAN_OK
-             ? bad
-             : check(submit.signals, submit.signal_count, offsetof(kvspan_submit_t, signals));
-}
 
 /// KV-SUBMIT-5: all that is waited for has been reached, has failed, or is promised by pending
 /// work.
@@ -161,7 +137,10 @@ kvspan_result_t check_all(const Queue& queue,
                               where,
                               "the cancel word is not in HOST memory: allocate it with that kind");
   }
-  bad = check_owners(queue, *submit, argument, error, where);
+  const auto owned = [&](kvspan_fence_t* fence) {
+    return &fence_of(fence)->device == &queue.device;
+  };
+  bad = sdk::check_point_owners(*submit, owned, argument, error, where);
   if (bad == KVSPAN_OK) {
     bad = check_depth(queue, error, where);
   }

@@ -6,6 +6,7 @@
 
 #include "kvspan/sdk/error.hpp"
 #include "kvspan/sdk/guard.hpp"
+#include "kvspan/sdk/validate_points.hpp"
 
 #include <chrono>
 #include <mutex>
@@ -71,20 +72,8 @@ kvspan_result_t check_wait(const Device* device,
     const sdk::Place place{device == nullptr ? 1u : 2u};
     return sdk::fail_argument(error, place, where, "a pointer is NULL: pass one");
   }
-  if (wait.mode != KVSPAN_WAIT_ALL && wait.mode != KVSPAN_WAIT_ANY) {
-    return sdk::fail_argument(error, {4}, where, "mode %u: use KVSPAN_WAIT_ALL or ANY", wait.mode);
-  }
-  if (wait.mode == KVSPAN_WAIT_ANY && wait.count == 0) {
-    return sdk::fail_argument(error, {3}, where, "any of no points is never reached: pass some");
-  }
-  for (uint32_t i = 0; i < wait.count; ++i) {
-    kvspan_fence_t* const fence = wait.points[i].fence;
-    if (fence == nullptr || &fence_of(fence)->device != device) {
-      return sdk::fail_argument(
-          error, {2, 0}, where, "point %u is of no fence of this device: use one of it", i);
-    }
-  }
-  return KVSPAN_OK;
+  const auto owned = [&](kvspan_fence_t* fence) { return &fence_of(fence)->device == device; };
+  return sdk::check_wait({wait.points, wait.count}, wait.mode, owned, error, where);
 }
 
 // OK, NOT_READY, or the code of a failed fence, whose cause is then in `cause`. A failed point ends

@@ -7,9 +7,9 @@
 #include "kvspan/sdk/error.hpp"
 #include "kvspan/sdk/fill.hpp"
 #include "kvspan/sdk/guard.hpp"
+#include "kvspan/sdk/validate_points.hpp"
 #include "kvspan/sdk/validate_submit.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -36,15 +36,10 @@ kvspan_result_t check_arguments(const Queue& queue,
     const sdk::Place place{argument, offsetof(kvspan_submit_t, cancel_memory)};
     return sdk::fail_argument(error, place, where, "the cancel word is not in HOST memory");
   }
-  const auto is_foreign = [&](const kvspan_point_t& point) {
-    return &fence_of(point.fence)->device != &queue.device;
+  const auto owned = [&](kvspan_fence_t* fence) {
+    return &fence_of(fence)->device == &queue.device;
   };
-  if (std::any_of(submit->waits, submit->waits + submit->wait_count, is_foreign) ||
-      std::any_of(submit->signals, submit->signals + submit->signal_count, is_foreign)) {
-    return sdk::fail_argument(
-        error, {argument}, where, "a point is of another device: use fences of this one");
-  }
-  return KVSPAN_OK;
+  return sdk::check_point_owners(*submit, owned, argument, error, where);
 }
 
 // A full queue says so and never waits.

@@ -101,7 +101,7 @@ Splits splits_of(const EntryView& entry) {
 StateView workspace_state(const Context& context, const EntryView& entry, uint64_t index) {
   const Problem& problem = context.body.problem;
   const auto bytes = [&](const EntryView& of) {
-    return state_bytes(of.row_count, problem.q_heads, problem.head_size_v);
+    return sdk::state_bytes(of.row_count, problem.q_heads, problem.head_size_v);
   };
   uint8_t* at = context.body.workspace;
   for (const EntryView* before = context.body.entries; before != &entry; ++before) {

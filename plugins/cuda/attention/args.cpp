@@ -286,7 +286,8 @@ void AttentionTask::fill_splits_of(uint32_t index, uint8_t*& workspace) {
   const kvspan_entry_t& from = args_.entries[index];
   EntryView& entry = arrays_.entries[index];
   const Splits splits = splits_of(from);
-  const StateBytes bytes = state_bytes(from.row_count, shape_.q_heads, shape_.head_size_v);
+  const sdk::StateBytes bytes =
+      sdk::state_bytes(from.row_count, shape_.q_heads, shape_.head_size_v);
   entry.first_fold =
       index == 0 ? 0
                  : arrays_.entries[index - 1].first_fold + arrays_.entries[index - 1].fold_count;

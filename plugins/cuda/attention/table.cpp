@@ -55,31 +55,6 @@ kvspan_result_t check_granted(Call& call) {
   return KVSPAN_OK;
 }
 
-// Spans lie only in memory of the kinds that the shape names.
-kvspan_result_t check_kinds(const Call& call) {
-  const kvspan_attention_shape_t& shape = *call.args->shape;
-  const bool latent = (shape.options & KVSPAN_OPTION_V_IN_K) != 0;
-  const auto fits = [&](const kvspan_plane_t& plane) {
-    return (shape.memory_kinds >> memory_of(plane.memory)->kind & 1) != 0;
-  };
-  for (uint32_t i = 0; i < call.args->entry_count; ++i) {
-    const kvspan_entry_t& entry = call.args->entries[i];
-    for (uint32_t s = 0; s < entry.span_count; ++s) {
-      const kvspan_span_t& span = entry.spans[s];
-      if (span.token_count != 0 && !(fits(span.k) && (latent || fits(span.v)))) {
-        return sdk::fail_argument(call.error,
-                                  {2, offsetof(kvspan_attention_args_t, entries)},
-                                  call.where,
-                                  "entry %u span %u lies in a kind of memory that the shape does "
-                                  "not name: ask query with it in memory_kinds",
-                                  i,
-                                  s);
-      }
-    }
-  }
-  return KVSPAN_OK;
-}
-
 struct Counted {
   uint64_t Limits::*limit;
   uint64_t required;
@@ -145,7 +120,8 @@ kvspan_result_t submit_attention(kvspan_queue_t* handle,
     bad = check_items(call, items);
   }
   if (bad == KVSPAN_OK && (kind == AttentionCall::run || kind == AttentionCall::advance)) {
-    bad = check_kinds(call);
+    bad = sdk::check_span_kinds(
+        *args, [](kvspan_memory_t* memory) { return memory_of(memory)->kind; }, error, where);
   }
   if (bad != KVSPAN_OK) {
     return bad;
@@ -182,17 +158,8 @@ kvspan_result_t KVSPAN_CALL attention_rules_slot(kvspan_device_t* device,
                                                  uint32_t capacity,
                                                  uint32_t* out_count,
                                                  kvspan_error_t* error) noexcept {
-  constexpr const char* kWhere = "attention.rules";
-  if (device == nullptr || out_count == nullptr || (out_rules == nullptr && capacity != 0)) {
-    const uint32_t argument = device == nullptr ? 1u : out_count == nullptr ? 4u : 2u;
-    return sdk::fail_argument(error, {argument}, kWhere, "an argument is NULL: pass one");
-  }
-  const RuleList rules = attention_rules();
-  for (uint32_t i = 0; i < rules.count && i < capacity; ++i) {
-    out_rules[i] = rules.data[i];
-  }
-  *out_count = rules.count;
-  return KVSPAN_OK;
+  return sdk::give_rules(
+      attention_rules(), device, out_rules, capacity, out_count, error, "attention.rules");
 }
 
 kvspan_result_t KVSPAN_CALL attention_run(kvspan_queue_t* queue,

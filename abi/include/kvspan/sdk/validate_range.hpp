@@ -114,9 +114,17 @@ class Extent {
     return *this;
   }
 
+  Extent& times(std::uint64_t factor) noexcept {
+    fits_ = !__builtin_mul_overflow(bytes_, factor, &bytes_) && fits_;
+    return *this;
+  }
+
   bool fits() const noexcept { return fits_; }
 
   std::uint64_t bytes() const noexcept { return bytes_; }
+
+  /// UINT64_MAX: more than that.
+  std::uint64_t saturated() const noexcept { return fits_ ? bytes_ : UINT64_MAX; }
 
  private:
   std::uint64_t bytes_;
