@@ -42,7 +42,7 @@ uint64_t prepared_slab_bytes(const Limits& limits) {
   counts.pages = limits.pages;
   counts.rows = limits.rows;
   counts.items = larger(limits.attention_items, limits.entries);
-  counts.advances = larger(limits.attention_items, limits.entries * kRunItemsMax);
+  counts.advances = limits.attention_items;
   counts.folds = counts.advances;
   const uint64_t attention = packet_bytes(attention_uses(counts), [&](Cutter& cutter) {
     AttentionArrays arrays;

@@ -3,18 +3,13 @@
 // items leave their states in memory; an item of run that walks all splits keeps its state and its
 // accumulator in shared memory and writes outputs. Read first: kernel.hpp, tile.cuh, walk.cuh.
 #include "attention/walk.cuh"
+#include "attention/held.cuh"
 #include "cancel.cuh"
-#include "search.cuh"
 
 namespace kvspan::cuda {
 namespace {
 
 constexpr uint64_t kBlocksMax = uint64_t{1} << 20;
-
-const __device__ AdvanceWork& item_of(const AttentionCallView& call, uint64_t block) {
-  return call.advances[find_last(
-      call.advance_count, block, [&](uint64_t index) { return call.advances[index].first_block; })];
-}
 
 __device__ void load_pair(const Tile& tile, uint32_t pair, uint64_t number) {
   const Problem& problem = tile.problem;
@@ -190,19 +185,20 @@ struct Kept {
   GranuleRows rows;
 };
 
-__device__ void advance_block(const AttentionCallView& call,
+__device__ void advance_block(const HeldCall& held,
                               uint64_t block,
                               Kept& kept,
                               float* floats) {
-  const AdvanceWork item = item_of(call, block);
-  const Problem& problem = call.problem;
+  const AdvanceWork item = item_at(held, block, kPairsMax);
+  const Problem& problem = held.view.problem;
   if (threadIdx.x == 0) {
-    kept.entry = call.entries[item.entry];
+    kept.entry = reach(held, held.view.entries)[item.entry];
+    reach_all(held, kept.entry);
     kept.rows.span.token_count = 0;  // none found yet
   }
   __syncthreads();
   const EntryView& entry = kept.entry;
-  const uint64_t tiles = tiles_of(entry.row_count, problem.group);
+  const uint64_t tiles = tiles_of(entry.row_count, problem.group, kPairsMax);
   const uint64_t first_pair = (block - item.first_block) % tiles * kPairsMax;
   const uint64_t left = uint64_t{entry.row_count} * problem.group - first_pair;
   const bool latent = problem.v_in_k != 0;
@@ -212,7 +208,8 @@ __device__ void advance_block(const AttentionCallView& call,
   float* const u = q + kPairsMax * problem.head_size_k;
   float* const weights = u + kPairsMax * problem.head_size_v;
   float* const stage = weights + kPairsMax * kGranuleTokens;
-  Tile tile{problem,
+  Tile tile{held,
+            problem,
             entry,
             static_cast<uint32_t>((block - item.first_block) / tiles),
             static_cast<uint32_t>(left < kPairsMax ? left : kPairsMax),
@@ -239,20 +236,23 @@ __device__ void advance_block(const AttentionCallView& call,
 }
 
 __global__ void __launch_bounds__(kWalkThreads)
-    advance_kernel(const __grid_constant__ AttentionCallView call) {
+    advance_kernel(const __grid_constant__ HeldCall held) {
   extern __shared__ float4 shared[];
   __shared__ Kept kept;
-  if (block_is_cancelled(call.cancel_word, call.cancel_seen)) {
+  if (block_is_cancelled(held.view.cancel_word, held.view.cancel_seen)) {
     return;
   }
-  for (uint64_t block = blockIdx.x; block < call.blocks; block += gridDim.x) {
-    advance_block(call, block, kept, reinterpret_cast<float*>(shared));
+  for (uint64_t block = blockIdx.x; block < held.view.blocks; block += gridDim.x) {
+    advance_block(held, block, kept, reinterpret_cast<float*>(shared));
   }
 }
 
 }  // namespace
 
 cudaError_t prepare_kernels() {
+  if (const cudaError_t bad = prepare_tensor_kernels()) {
+    return bad;
+  }
   Problem largest{};
   largest.head_size_k = kHeadSizeMax;
   largest.head_size_v = kHeadSizeMax;
@@ -261,9 +261,10 @@ cudaError_t prepare_kernels() {
                               static_cast<int>(4 * tile_floats(largest, true)));
 }
 
-cudaError_t launch_advance(cudaStream_t stream, const AttentionCallView& call, bool walks_splits) {
-  const auto grid = static_cast<uint32_t>(call.blocks < kBlocksMax ? call.blocks : kBlocksMax);
-  const uint32_t bytes = 4 * tile_floats(call.problem, walks_splits);
+cudaError_t launch_advance(cudaStream_t stream, const HeldCall& call, bool walks_splits) {
+  const uint64_t blocks = call.view.blocks;
+  const auto grid = static_cast<uint32_t>(blocks < kBlocksMax ? blocks : kBlocksMax);
+  const uint32_t bytes = 4 * tile_floats(call.view.problem, walks_splits);
   advance_kernel<<<grid, kWalkThreads, bytes, stream>>>(call);
   return cudaGetLastError();
 }

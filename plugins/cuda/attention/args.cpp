@@ -45,9 +45,25 @@ bool goes_side_by_side(const kvspan_attention_args_t& args) {
   return true;
 }
 
-cudaError_t issue_run(const Issue& issue, const AttentionBody& body, AttentionCallView& view) {
-  if (view.blocks != 0) {
-    if (const cudaError_t bad = launch_advance(issue.stream, view, !body.side_by_side)) {
+// The call with as many of its descriptors as fit.
+HeldCall held_call(const Issue& issue, const AttentionBody& body) {
+  HeldCall call;
+  call.view = body.view;
+  call.view.cancel_word = issue.cancel.word;
+  call.view.cancel_seen = issue.cancel.seen;
+  call.from = body.descriptors;
+  call.bytes = body.all_bytes <= kHeldBytes     ? static_cast<uint32_t>(body.all_bytes)
+               : body.small_bytes <= kHeldBytes ? body.small_bytes
+                                                : 0;
+  std::memcpy(call.held, body.descriptors, call.bytes);
+  return call;
+}
+
+cudaError_t issue_run(const Issue& issue, const AttentionBody& body, const HeldCall& view) {
+  if (view.view.blocks != 0) {
+    const cudaError_t bad = body.tensor ? launch_tensor_advance(issue.stream, view)
+                                        : launch_advance(issue.stream, view, !body.side_by_side);
+    if (bad != cudaSuccess) {
       return bad;
     }
   }
@@ -56,19 +72,19 @@ cudaError_t issue_run(const Issue& issue, const AttentionBody& body, AttentionCa
 
 cudaError_t issue_attention(const Issue& issue, const void* opaque) {
   const AttentionBody& body = *static_cast<const AttentionBody*>(opaque);
-  AttentionCallView view = body.view;
-  view.cancel_word = issue.cancel.word;
-  view.cancel_seen = issue.cancel.seen;
-  if (view.pairs == 0) {
+  if (body.view.pairs == 0) {
     return cudaSuccess;
   }
+  const HeldCall view = held_call(issue, body);
   const uint64_t launches = body.side_by_side ? 2 : 1;
   issue.device.counters.launches.fetch_add(launches, std::memory_order_relaxed);
   switch (body.call) {
     case AttentionCall::run:
       return issue_run(issue, body, view);
     case AttentionCall::advance:
-      return view.blocks == 0 ? cudaSuccess : launch_advance(issue.stream, view, false);
+      return view.view.blocks == 0 ? cudaSuccess
+             : body.tensor         ? launch_tensor_advance(issue.stream, view)
+                                   : launch_advance(issue.stream, view, false);
     case AttentionCall::fold:
       return launch_fold(issue.stream, view);
     case AttentionCall::finish:
@@ -90,16 +106,14 @@ AttentionTask::AttentionTask(const kvspan_attention_args_t& args,
       shape_(*args.shape),
       call_(call),
       items_(items),
-      latent_((args.shape->options & KVSPAN_OPTION_V_IN_K) != 0) {
+      latent_((args.shape->options & KVSPAN_OPTION_V_IN_K) != 0),
+      tensor_(uses_tensor_cores(*args.shape)) {
   counts_.entries = args.entry_count;
   counts_.items = items.count;
   counts_.advances = call == AttentionCall::advance ? items.count : 0;
   counts_.folds = call == AttentionCall::fold ? items.count : 0;
   if (call == AttentionCall::run) {
     side_by_side_ = goes_side_by_side(args);
-    counts_.advances =
-        args.entry_count * (side_by_side_ ? run_splits_max(args.shape->kv_heads) : 1);
-    counts_.folds = side_by_side_ ? counts_.advances : 0;
   }
   for (uint32_t i = 0; reads_history(call) && i < args.entry_count; ++i) {
     const kvspan_entry_t& entry = args.entries[i];
@@ -132,6 +146,7 @@ void AttentionTask::fill_problem(Uses& uses) {
   };
   body.call = call_;
   body.side_by_side = side_by_side_;
+  body.tensor = tensor_;
   body.view = {};
   body.view.problem = {shape_.k_type,
                        shape_.v_type,
@@ -147,7 +162,7 @@ void AttentionTask::fill_problem(Uses& uses) {
                        latent_ ? 1u : 0u};
   body.view.entries = arrays_.entries;
   body.view.entry_count = args_.entry_count;
-  body.view.advances = arrays_.advances;
+  body.view.advances = call_ == AttentionCall::advance ? arrays_.advances : nullptr;
   body.view.folds = arrays_.folds;
   body.view.accumulators = arrays_.accumulators;
   if (call_ == AttentionCall::run && any) {
@@ -237,8 +252,8 @@ void AttentionTask::add_advance(const AdvanceWork& item) {
   AdvanceWork& added = arrays_.advances[call.advance_count++];
   added = item;
   added.first_block = call.blocks;
-  call.blocks +=
-      tiles_of(args_.entries[item.entry].row_count, call.problem.group) * shape_.kv_heads;
+  const uint32_t rows = args_.entries[item.entry].row_count;
+  call.blocks += tiles_of(rows, call.problem.group, call.tile_pairs) * shape_.kv_heads;
 }
 
 void AttentionTask::fill_advances(Uses& uses) {
@@ -281,40 +296,44 @@ void AttentionTask::fill_accumulators(Uses& uses) {
   }
 }
 
-// An item and a fold for each split of an entry, their states one after another in the workspace.
-void AttentionTask::fill_splits_of(uint32_t index, uint8_t*& workspace) {
-  const kvspan_entry_t& from = args_.entries[index];
-  EntryView& entry = arrays_.entries[index];
-  const Splits splits = splits_of(from);
-  const sdk::StateBytes bytes =
-      sdk::state_bytes(from.row_count, shape_.q_heads, shape_.head_size_v);
-  entry.first_fold =
-      index == 0 ? 0
-                 : arrays_.entries[index - 1].first_fold + arrays_.entries[index - 1].fold_count;
-  entry.fold_count = splits.count;
-  for (uint64_t split = 0; split < splits.count; ++split) {
-    const StateView state{reinterpret_cast<float*>(workspace),
-                          reinterpret_cast<float*>(workspace + bytes.u)};
-    const uint64_t first = (splits.first + split) * from.split_tokens;
-    const uint64_t left = from.token_total - first;
-    const uint64_t end = first + (left < from.split_tokens ? left : from.split_tokens);
-    add_advance({state, first, end, 0, index, Walk::fresh});
-    arrays_.folds[entry.first_fold + split] = {state, {}, 1};
-    workspace += bytes.total();
+// Items of run are not listed: kernels find them from the entry. Splits side by side have a state
+// each in the workspace, one after another; else the tensor-core kernel has its accumulator there.
+void AttentionTask::fill_run() {
+  AttentionCallView& call = arrays_.body->view;
+  const bool keeps = side_by_side_ || tensor_;
+  uint8_t* workspace = keeps ? address_of(args_.workspace.memory, args_.workspace.offset) : nullptr;
+  for (uint32_t i = 0; i < args_.entry_count; ++i) {
+    const kvspan_entry_t& from = args_.entries[i];
+    EntryView& entry = arrays_.entries[i];
+    const sdk::StateBytes bytes =
+        sdk::state_bytes(from.row_count, shape_.q_heads, shape_.head_size_v);
+    const Splits splits = side_by_side_ ? splits_of(from) : Splits{0, 0};
+    const uint64_t items = side_by_side_ ? splits.count : 1;
+    entry.run_states = workspace;
+    entry.run_stride = bytes.total();
+    entry.run_ml = bytes.u;
+    entry.run_first = splits.first;
+    entry.run_count = splits.count;
+    entry.first_block = call.blocks;
+    call.blocks +=
+        items * tiles_of(from.row_count, call.problem.group, call.tile_pairs) * shape_.kv_heads;
+    workspace += keeps ? items * bytes.total() : 0;
   }
 }
 
-void AttentionTask::fill_run() {
-  if (side_by_side_) {
-    uint8_t* workspace = address_of(args_.workspace.memory, args_.workspace.offset);
-    for (uint32_t i = 0; i < args_.entry_count; ++i) {
-      fill_splits_of(i, workspace);
-    }
+// One tile size for all entries of the call: the bits do not depend on it.
+void AttentionTask::choose_tile() {
+  AttentionCallView& call = arrays_.body->view;
+  call.tile_pairs = kPairsMax;
+  if (!tensor_) {
     return;
   }
+  uint32_t rows = 0;
   for (uint32_t i = 0; i < args_.entry_count; ++i) {
-    add_advance({{}, 0, args_.entries[i].token_total, 0, i, Walk::splits});
+    rows = args_.entries[i].row_count > rows ? args_.entries[i].row_count : rows;
   }
+  call.tile_pairs =
+      tensor_tile_pairs(call.problem, uint64_t{rows} * call.problem.group, shape_.q_type);
 }
 
 void AttentionTask::fill(Packet& packet, Uses& uses) {
@@ -322,6 +341,7 @@ void AttentionTask::fill(Packet& packet, Uses& uses) {
   next_page_ = arrays_.pages;
   next_row_ = arrays_.rows;
   fill_problem(uses);
+  choose_tile();
   for (uint32_t i = 0; i < args_.entry_count; ++i) {
     fill_entry(i, uses);
   }
@@ -339,6 +359,11 @@ void AttentionTask::fill(Packet& packet, Uses& uses) {
       fill_accumulators(uses);
       break;
   }
+  AttentionBody& body = *arrays_.body;
+  body.descriptors = reinterpret_cast<const uint8_t*>(arrays_.entries);
+  const auto* const pages = reinterpret_cast<const uint8_t*>(arrays_.pages);
+  body.small_bytes = static_cast<uint32_t>(pages - body.descriptors);
+  body.all_bytes = body.small_bytes + sizeof(uint32_t) * counts_.pages;
   packet.body = arrays_.body;
   packet.bytes = 0;
   packet.issue = issue_attention;

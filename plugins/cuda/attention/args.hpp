@@ -21,7 +21,11 @@ using sdk::AttentionCall;
 struct AttentionBody {
   AttentionCall call;
   bool side_by_side;  // run: splits are items of their own, their states in the workspace
+  bool tensor;        // on tensor cores
   AttentionCallView view;
+  const uint8_t* descriptors;  // all that view's addresses name, in the slab
+  uint32_t small_bytes;        // of them, all but page lists
+  uint64_t all_bytes;
 };
 
 struct AttentionArrays {
@@ -40,7 +44,7 @@ struct AttentionCounts {
   uint64_t spans = 0;
   uint64_t pages = 0;
   uint64_t rows = 0;
-  uint64_t advances = 0;  // those of run included, which no caller listed
+  uint64_t advances = 0;
   uint64_t folds = 0;
   uint64_t items = 0;  // that the caller listed
 };
@@ -49,20 +53,17 @@ inline void cut_attention(Cutter& cutter, AttentionArrays& arrays, const Attenti
   cutter.cut(arrays.body, 1);
   cutter.cut(arrays.entries, counts.entries);
   cutter.cut(arrays.spans, counts.spans);
-  cutter.cut(arrays.pages, counts.pages);
   cutter.cut(arrays.rows, 4 * counts.rows);
   cutter.cut(arrays.advances, counts.advances);
   cutter.cut(arrays.folds, counts.folds);
   cutter.cut(arrays.accumulators, counts.entries);
+  cutter.cut(arrays.pages, counts.pages);  // last: see AttentionBody
 }
 
 // Memories that a submit of these counts names at most.
 inline uint64_t attention_uses(const AttentionCounts& counts) {
   return 2 * counts.spans + 4 * counts.entries + 2 * counts.items + 3;
 }
-
-// Items that run makes of an entry at most, whatever its heads.
-inline constexpr uint64_t kRunItemsMax = kDecodeSplitsMax + 1;
 
 // The items of a call: advance's, fold's, or finish's accumulators; the others are NULL.
 struct AttentionItems {
@@ -92,7 +93,7 @@ class AttentionTask final : public Task {
   void fill_folds(Uses& uses);
   void fill_accumulators(Uses& uses);
   void fill_run();
-  void fill_splits_of(uint32_t index, uint8_t*& workspace);
+  void choose_tile();
   void add_advance(const AdvanceWork& item);
   StateView view(const kvspan_state_t& state, Uses& uses) const;
   template <class T>
@@ -103,6 +104,7 @@ class AttentionTask final : public Task {
   const AttentionCall call_;
   const AttentionItems items_;
   const bool latent_;
+  const bool tensor_;
   bool side_by_side_ = false;
   AttentionCounts counts_;
   AttentionArrays arrays_;

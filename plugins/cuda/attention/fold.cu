@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of fold, finish, and the second half of run: a warp a pair (row, query head), each
-// lane with its own elements of u. Pairs are numbered over all entries, row * q_heads + head inside
-// one. Read first: kernel.hpp, fold.cuh.
+// The kernels of fold and finish: a warp a pair (row, query head), each lane with its own elements of
+// u. Pairs are numbered over all entries, row * q_heads + head inside one. Not here: the second half
+// of run (run_fold.cu). Read first: kernel.hpp, fold.cuh.
 #include "attention/fold.cuh"
-#include "attention/kernel.hpp"
+#include "attention/held.cuh"
 #include "cancel.cuh"
 #include "plane.cuh"
-#include "search.cuh"
 #include "typed_block.cuh"
 
 namespace kvspan::cuda {
@@ -23,10 +22,11 @@ struct Pair {
   uint64_t index;  // in its entry
 };
 
-__device__ Pair pair_of(const AttentionCallView& call, uint64_t pair) {
+__device__ Pair pair_of(const HeldCall& call, uint64_t pair) {
+  const EntryView* const entries = reach(call, call.view.entries);
   const uint64_t low = find_last(
-      call.entry_count, pair, [&](uint64_t index) { return call.entries[index].first_pair; });
-  return {call.entries + low, low, pair - call.entries[low].first_pair};
+      call.view.entry_count, pair, [&](uint64_t index) { return entries[index].first_pair; });
+  return {entries + low, low, pair - entries[low].first_pair};
 }
 
 // A state in registers: element lane + 32 * i of u.
@@ -132,50 +132,56 @@ class Items {
   FoldWork mine_{};
 };
 
-enum class Work { fold, finish, fold_and_finish };
+enum class Work { fold, finish };
 
-template <Work kWork>
-__device__ void do_pair(const AttentionCallView& call, const Pair& pair, uint32_t lane) {
-  const uint32_t size = call.problem.head_size_v;
-  if constexpr (kWork == Work::finish) {
-    const StateView& state = call.accumulators[pair.entry_index];
-    write_output(call, pair, load(state, pair.index, size, lane), lane);
-    return;
-  }
+// Items of one accumulator usually follow each other: it stays in registers until another comes.
+__device__ void fold_pair(const HeldCall& call, const Pair& pair, uint32_t lane) {
+  const uint32_t size = call.view.problem.head_size_v;
   const uint64_t count = pair.entry->fold_count;
-  Items items(call.folds + pair.entry->first_fold, count, lane);
+  Items items(reach(call, call.view.folds) + pair.entry->first_fold, count, lane);
   Accumulator into;
+  StateView held{};
   for (uint64_t i = 0; i < count; ++i) {
     const FoldWork item = items.at(i);
-    if constexpr (kWork == Work::fold) {
-      into = item.fresh == 0 ? load(item.accumulator, pair.index, size, lane) : Accumulator();
+    if (item.accumulator.u != held.u || item.accumulator.ml != held.ml) {
+      if (held.u != nullptr) {
+        store(into, held, pair.index, size, lane);
+      }
+      held = item.accumulator;
+      into = item.fresh != 0 ? Accumulator() : load(held, pair.index, size, lane);
+    } else if (item.fresh != 0) {
+      into = Accumulator();
     }
     fold_in(into, load(item.source, pair.index, size, lane));
-    if constexpr (kWork == Work::fold) {
-      store(into, item.accumulator, pair.index, size, lane);
-    }
   }
-  if constexpr (kWork == Work::fold_and_finish) {
-    write_output(call, pair, into, lane);
+  if (held.u != nullptr) {
+    store(into, held, pair.index, size, lane);
   }
 }
 
 template <Work kWork>
-__global__ void pair_kernel(const __grid_constant__ AttentionCallView call) {
-  if (block_is_cancelled(call.cancel_word, call.cancel_seen)) {
+__global__ void pair_kernel(const __grid_constant__ HeldCall call) {
+  const AttentionCallView& view = call.view;
+  if (block_is_cancelled(view.cancel_word, view.cancel_seen)) {
     return;
   }
   const uint32_t lane = threadIdx.x % 32;
   const uint64_t step = uint64_t{gridDim.x} * kWarps;
-  for (uint64_t at = uint64_t{blockIdx.x} * kWarps + threadIdx.x / 32; at < call.pairs;
+  for (uint64_t at = uint64_t{blockIdx.x} * kWarps + threadIdx.x / 32; at < view.pairs;
        at += step) {
-    do_pair<kWork>(call, pair_of(call, at), lane);
+    const Pair pair = pair_of(call, at);
+    if constexpr (kWork == Work::finish) {
+      const StateView& state = reach(call, view.accumulators)[pair.entry_index];
+      write_output(view, pair, load(state, pair.index, view.problem.head_size_v, lane), lane);
+    } else {
+      fold_pair(call, pair, lane);
+    }
   }
 }
 
 template <Work kWork>
-cudaError_t launch(cudaStream_t stream, const AttentionCallView& call) {
-  const uint64_t blocks = (call.pairs + kWarps - 1) / kWarps;
+cudaError_t launch(cudaStream_t stream, const HeldCall& call) {
+  const uint64_t blocks = (call.view.pairs + kWarps - 1) / kWarps;
   const auto grid = static_cast<uint32_t>(blocks < kBlocksMax ? blocks : kBlocksMax);
   pair_kernel<kWork><<<grid, kWarps * 32, 0, stream>>>(call);
   return cudaGetLastError();
@@ -183,16 +189,12 @@ cudaError_t launch(cudaStream_t stream, const AttentionCallView& call) {
 
 }  // namespace
 
-cudaError_t launch_fold(cudaStream_t stream, const AttentionCallView& call) {
+cudaError_t launch_fold(cudaStream_t stream, const HeldCall& call) {
   return launch<Work::fold>(stream, call);
 }
 
-cudaError_t launch_finish(cudaStream_t stream, const AttentionCallView& call) {
+cudaError_t launch_finish(cudaStream_t stream, const HeldCall& call) {
   return launch<Work::finish>(stream, call);
-}
-
-cudaError_t launch_fold_and_finish(cudaStream_t stream, const AttentionCallView& call) {
-  return launch<Work::fold_and_finish>(stream, call);
 }
 
 }  // namespace kvspan::cuda

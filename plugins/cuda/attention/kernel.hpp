@@ -16,10 +16,11 @@
 
 namespace kvspan::cuda {
 
-// Tokens that are dequantised, scored and summed together, one a lane; caps.span_granule.
-inline constexpr uint32_t kGranuleTokens = 32;
-inline constexpr uint32_t kPairsMax = 16;      // of a tile
-inline constexpr uint32_t kHeadSizeMax = 256;  // elements, K and V side
+// Tokens that are dequantised, scored and summed together; caps.span_granule.
+inline constexpr uint32_t kGranuleTokens = 32;        // f32 kernel: one a lane
+inline constexpr uint32_t kTensorGranuleTokens = 64;  // tensor-core kernel
+inline constexpr uint32_t kPairsMax = 16;             // of a tile of the f32 kernel
+inline constexpr uint32_t kHeadSizeMax = 256;         // elements, K and V side
 
 // kvspan_plane_t with its memory resolved: token t, head h as there.
 struct PlaneView {
@@ -63,6 +64,13 @@ struct EntryView {
   uint64_t first_pair;  // pairs of the entries before: rows * q_heads
   uint64_t first_fold;  // FoldWork of the entries before
   uint64_t fold_count;
+  // Of run, whose items are not listed: split run_first + i has the i-th state.
+  uint64_t first_block;  // blocks of the entries before
+  uint8_t* run_states;   // in the workspace; where run_count is 0, the accumulator or nullptr
+  uint64_t run_stride;   // bytes from a state to the next
+  uint64_t run_ml;       // bytes from a state's u to its {m, l}
+  uint64_t run_first;
+  uint64_t run_count;  // splits that go side by side; 0: one after another
 };
 
 // What all entries of a call share.
@@ -94,8 +102,8 @@ enum class Walk : uint32_t {
 };
 
 struct AdvanceWork {
-  StateView state;
-  uint64_t first;  // tokens
+  StateView state;  // Walk::splits of the tensor-core kernel: the accumulator, written only
+  uint64_t first;   // tokens
   uint64_t end;
   uint64_t first_block;  // blocks of the items before
   uint32_t entry;
@@ -112,33 +120,53 @@ struct FoldWork {
 struct AttentionCallView {
   Problem problem;
   const EntryView* entries;       // [entry_count]
-  const AdvanceWork* advances;    // [advance_count]
-  const FoldWork* folds;          // [fold_count] by entry, then in the caller's order
+  const AdvanceWork* advances;    // [advance_count], or nullptr: of run
+  const FoldWork* folds;          // [fold_count] of fold, by entry, then in the caller's order
   const StateView* accumulators;  // [entry_count] of finish
   uint64_t entry_count;
   uint64_t advance_count;
-  uint64_t blocks;  // of all advances
-  uint64_t pairs;   // of all entries
+  uint64_t blocks;      // of all advances
+  uint64_t pairs;       // of all entries
+  uint32_t tile_pairs;  // of a tile at most
   const uint32_t* cancel_word;
   uint32_t* cancel_seen;
 };
 
+// A call as a kernel gets it. Each descriptor that is read from host memory costs a trip over the
+// link, so those that fit travel in the arguments; reach() (held.cuh) finds them.
+inline constexpr uint32_t kHeldBytes = 3584;  // with the rest below 4 KiB, which launches fastest
+
+struct HeldCall {
+  AttentionCallView view;
+  const uint8_t* from;  // of the first byte held
+  uint32_t bytes;       // 0: none
+  alignas(16) uint8_t held[kHeldBytes];
+};
+
+static_assert(sizeof(HeldCall) <= 4096);
+
 // Tiles of one KV head.
-constexpr uint64_t tiles_of(uint64_t rows, uint64_t group) {
-  return (rows * group + kPairsMax - 1) / kPairsMax;
+constexpr uint64_t tiles_of(uint64_t rows, uint64_t group, uint32_t tile_pairs) {
+  return (rows * group + tile_pairs - 1) / tile_pairs;
 }
 
 // Once a device is open, with its context current: whether the kernels of this build run there, and
 // how much shared memory they may take.
 cudaError_t prepare_kernels();
 
-// advance.cu: walks all items; `walks_splits`: their kind is Walk::splits.
-cudaError_t launch_advance(cudaStream_t stream, const AttentionCallView& call, bool walks_splits);
+// advance.cu, f32: walks all items; `walks_splits`: their kind is Walk::splits.
+cudaError_t launch_advance(cudaStream_t stream, const HeldCall& call, bool walks_splits);
+// tensor/choose.cpp: the same on tensor cores.
+cudaError_t launch_tensor_advance(cudaStream_t stream, const HeldCall& call);
+cudaError_t prepare_tensor_kernels();
+// Pairs of a tile there, for entries of at most `pairs` pairs a KV head with queries of that type.
+uint32_t tensor_tile_pairs(const Problem& problem, uint64_t pairs, kvspan_type_t q_type);
 // fold.cu: folds all items into their accumulators.
-cudaError_t launch_fold(cudaStream_t stream, const AttentionCallView& call);
+cudaError_t launch_fold(cudaStream_t stream, const HeldCall& call);
 // fold.cu: outputs of all entries from their accumulators.
-cudaError_t launch_finish(cudaStream_t stream, const AttentionCallView& call);
-// fold.cu: outputs of all entries from the folded sources of their items; of run.
-cudaError_t launch_fold_and_finish(cudaStream_t stream, const AttentionCallView& call);
+cudaError_t launch_finish(cudaStream_t stream, const HeldCall& call);
+// run_fold.cu: outputs of all entries from the folded states of their splits, behind the kernel
+// that made them.
+cudaError_t launch_fold_and_finish(cudaStream_t stream, const HeldCall& call);
 
 }  // namespace kvspan::cuda

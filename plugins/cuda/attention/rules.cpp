@@ -23,14 +23,24 @@ sdk::RuleList attention_rules() {
   return {kRules, std::size(kRules)};
 }
 
+bool uses_tensor_cores(const kvspan_attention_shape_t& shape) {
+  const bool latent = (shape.options & KVSPAN_OPTION_V_IN_K) != 0;
+  const kvspan_type_t v_type = latent ? shape.k_type : shape.v_type;
+  return shape.error_class != KVSPAN_ERROR_E0 && shape.k_type != KVSPAN_TYPE_F32 &&
+         v_type != KVSPAN_TYPE_F32;
+}
+
 bool answer(const kvspan_attention_shape_t& shape, kvspan_attention_caps_t& caps) {
   const bool decode = shape.row_class == KVSPAN_ROWS_DECODE;
+  const bool tensor = uses_tensor_cores(shape);
   sdk::OfferFacts facts{};
-  facts.granule_tokens = kGranuleTokens;
+  facts.granule_tokens = tensor ? kTensorGranuleTokens : kGranuleTokens;
   facts.split_count = decode ? decode_splits(shape.kv_heads) : kPrefillSplits;
-  facts.run_states = decode ? run_splits_max(shape.kv_heads) : 0;  // all of them side by side
-  facts.error_class = KVSPAN_ERROR_E0;     // f32 operands whatever the types
-  facts.width_invariant_max = UINT32_MAX;  // walk.cuh: an output is one sum in one order
+  // Decode: all splits side by side. Prefill: one after another; on tensor cores the registers hold
+  // one state, the accumulator lies in memory.
+  facts.run_states = decode ? run_splits_max(shape.kv_heads) : tensor ? 1 : 0;
+  facts.error_class = tensor ? KVSPAN_ERROR_E1 : KVSPAN_ERROR_E0;
+  facts.width_invariant_max = UINT32_MAX;  // an output is one sum in one order, see block.cuh
   return sdk::answer_query(attention_rules(), facts, shape, caps);
 }
 

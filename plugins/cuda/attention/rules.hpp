@@ -15,13 +15,17 @@ sdk::RuleList attention_rules();
 // The answer to a shape that sdk::check_shape accepts. False: an amount does not fit 64 bits.
 [[nodiscard]] bool answer(const kvspan_attention_shape_t& shape, kvspan_attention_caps_t& caps);
 
+// Whether a shape is answered on tensor cores (class E1), else in f32 (E0). A function of types and
+// the class asked for only, so that no number of rows changes the bits.
+[[nodiscard]] bool uses_tensor_cores(const kvspan_attention_shape_t& shape);
+
 // N by row class; a function of the shape's KV heads, so that bits never depend on free memory or
 // load. Decode: about as many splits as there are multiprocessors (132 on the card that this build
-// is for) for each to have one of some KV head; more than 32 gain nothing, fewer than 4 make one
-// sum too long. Prefill: rows are the parallelism; 8 only bounds how long one sum runs.
+// is for) for each to have one of some KV head; fewer than 4 make one sum too long. Prefill: rows
+// are the parallelism; 8 only bounds how long one sum runs.
 inline constexpr uint32_t kMultiprocessors = 132;
 inline constexpr uint32_t kDecodeSplitsMin = 4;
-inline constexpr uint32_t kDecodeSplitsMax = 32;
+inline constexpr uint32_t kDecodeSplitsMax = 66;
 inline constexpr uint32_t kPrefillSplits = 8;
 
 constexpr uint32_t decode_splits(uint32_t kv_heads) {

@@ -44,6 +44,7 @@ struct GranuleRows {
 };
 
 struct Tile {
+  const HeldCall& call;
   const Problem& problem;
   const EntryView& entry;
   uint32_t kv_head;

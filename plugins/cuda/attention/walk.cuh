@@ -6,6 +6,7 @@
 // are large where weights are sharp. Read first: tile.cuh. Device code only.
 #pragma once
 
+#include "attention/held.cuh"
 #include "attention/tile.cuh"
 #include "plane.cuh"
 #include "typed_block.cuh"
@@ -68,6 +69,7 @@ __device__ inline void find_span(const Tile& tile, uint64_t token) {
     }
   }
   found = tile.entry.spans[low];
+  reach_all(tile.call, found);
 }
 
 // The bytes of the tokens in `wanted` to shared memory: a warp four tokens at once, so that enough

@@ -65,6 +65,7 @@ class LayerCall {
   void make_shape();
   void make_rows();
   kvspan_point_t run(std::uint64_t set, std::span<const kvspan_point_t> waits);
+  [[nodiscard]] double measured_seconds() const;
   [[nodiscard]] double time_once(std::uint64_t calls, std::uint64_t plug_bytes, bool& covered);
   [[nodiscard]] double worst_error(std::uint64_t set, std::uint32_t row, std::uint32_t head) const;
 
@@ -80,6 +81,8 @@ class LayerCall {
   std::uint64_t out_bytes_ = 0;
   DeviceMemory rows_;  // queries, then the outputs of out_sets_ sets
   HostMemory host_rows_;
+  kvspan_queue_t* queue_ = nullptr;  // of compute_, once something was submitted
+  std::vector<float> queries_;       // [row, q_head, head_size_k] as the f16 rows hold them
   std::vector<std::uint64_t> visible_end_;
   Line compute_;
   Line upload_;

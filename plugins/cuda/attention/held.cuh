@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a kernel finds the descriptors of its call: in its arguments, or in host memory. Device code
+// only. Read first: HeldCall in kernel.hpp.
+#pragma once
+
+#include "attention/kernel.hpp"
+#include "search.cuh"
+
+#include <cstdint>
+
+namespace kvspan::cuda {
+
+// `pointer`, or where the arguments hold what it names.
+template <class T>
+__device__ const T* reach(const HeldCall& call, const T* pointer) {
+  const uint64_t offset =
+      reinterpret_cast<uint64_t>(pointer) - reinterpret_cast<uint64_t>(call.from);
+  return pointer != nullptr && offset < call.bytes
+             ? reinterpret_cast<const T*>(call.held + offset)
+             : pointer;
+}
+
+// The addresses inside a descriptor that was copied from the call.
+__device__ inline void reach_all(const HeldCall& call, EntryView& entry) {
+  entry.spans = reach(call, entry.spans);
+  entry.visible_end = reach(call, entry.visible_end);
+  entry.window_begin = reach(call, entry.window_begin);
+  entry.suffix_mask = reach(call, entry.suffix_mask);
+  entry.positions = reach(call, entry.positions);
+}
+
+__device__ inline void reach_all(const HeldCall& call, SpanView& span) {
+  span.k.page_list = reach(call, span.k.page_list);
+  span.v.page_list = reach(call, span.v.page_list);
+}
+
+// The item of a block; a whole warp asks for the same.
+__device__ inline AdvanceWork item_at(const HeldCall& call, uint64_t block, uint32_t tile_pairs) {
+  const AttentionCallView& view = call.view;
+  if (view.advances != nullptr) {
+    const AdvanceWork* const items = reach(call, view.advances);
+    return items[find_last(
+        view.advance_count, block, [&](uint64_t index) { return items[index].first_block; })];
+  }
+  const EntryView* const entries = reach(call, view.entries);
+  const uint64_t index = find_last(
+      view.entry_count, block, [&](uint64_t at) { return entries[at].first_block; });
+  const EntryView& entry = entries[index];
+  const StateView first{reinterpret_cast<float*>(entry.run_states),
+                        reinterpret_cast<float*>(entry.run_states + entry.run_ml)};
+  if (entry.run_count == 0) {
+    return {first,
+            0,
+            entry.token_total,
+            entry.first_block,
+            static_cast<uint32_t>(index),
+            Walk::splits};
+  }
+  const uint64_t each = tiles_of(entry.row_count, view.problem.group, tile_pairs) * view.problem.kv_heads;
+  const uint64_t split = (block - entry.first_block) / each;
+  const uint64_t token = (entry.run_first + split) * entry.split_tokens;
+  const uint64_t left = entry.token_total - token;
+  uint8_t* const state = entry.run_states + split * entry.run_stride;
+  return {{reinterpret_cast<float*>(state), reinterpret_cast<float*>(state + entry.run_ml)},
+          token,
+          token + (left < entry.split_tokens ? left : entry.split_tokens),
+          entry.first_block + split * each,
+          static_cast<uint32_t>(index),
+          Walk::fresh};
+}
+
+}  // namespace kvspan::cuda

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/tensor/instances.hpp"
+#include "attention/tensor/kernel.cuh"
+
+namespace kvspan::cuda::tensor {
+
+const Family kBf16 = family_of<KVSPAN_TYPE_BF16, KVSPAN_TYPE_BF16>();
+
+}  // namespace kvspan::cuda::tensor

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loading warps: the rows of each granule that some pair sees, into the next free slots; a warp
+// takes every fourth granule, so that its chain of addresses may be four granules long. Of fewer
+// slots than that, only as many warps work: a warp further ahead would take the end of a phase for
+// that of the one before. Where the
+// rows of a granule follow each other they come by one bulk copy, else in units of 16 bytes, a lane
+// each: bulk copies of single rows were seven times slower. Rows that are not aligned for that are
+// copied two bytes a lane. Page numbers lie in host memory: 32 are fetched at once. Device code only.
+#pragma once
+
+#include "attention/held.cuh"
+#include "attention/tensor/block.cuh"
+#include "plane.cuh"
+
+namespace kvspan::cuda::tensor {
+
+// The same quotient in fewer instructions where both fit 32 bits, as they nearly always do.
+__device__ inline uint64_t divided(uint64_t a, uint64_t b) {
+  return ((a | b) >> 32) == 0 ? static_cast<uint32_t>(a) / static_cast<uint32_t>(b) : a / b;
+}
+
+// Where the rows of a plane lie, from the current granule to the end of the page that was looked up
+// last. Small, since it lives in registers.
+struct Cursor {
+  const uint8_t* base = nullptr;  // of the granule's token 0
+  uint32_t stride = 0;            // bytes; 0: too far apart for this
+  uint32_t tokens = 0;            // from there to the end of the page
+  uint32_t first_page = 0;        // page numbers of the plane's list, one a lane
+  uint32_t held_page = 0;
+  bool holds = false;
+
+  // Looks up token `token` of the granule that begins at `first`; the whole warp asks for the same.
+  __device__ void seek(const PlaneView& plane,
+                       const SpanView& span,
+                       uint64_t first,
+                       uint64_t token,
+                       uint32_t kv_head) {
+    uint64_t page = 0;
+    uint64_t begin = span.first_token;
+    uint64_t end = begin + span.token_count;
+    if (plane.page_tokens != 0) {
+      page = divided(token - begin, plane.page_tokens);
+      const uint64_t slot = plane.page_list != nullptr ? listed(plane, span, page) : page;
+      begin += page * plane.page_tokens;
+      end = end - begin < plane.page_tokens ? end : begin + plane.page_tokens;
+      page = slot;
+    }
+    const uint64_t left = end - first;
+    tokens = left < UINT32_MAX ? static_cast<uint32_t>(left) : UINT32_MAX;
+    stride = plane.row_stride < UINT32_MAX ? static_cast<uint32_t>(plane.row_stride) : 0;
+    base = plane.base + uint64_t{kv_head} * plane.head_stride + page * plane.page_stride +
+           (first - begin) * plane.row_stride;
+  }
+
+ private:
+  __device__ uint32_t listed(const PlaneView& plane, const SpanView& span, uint64_t page) {
+    const uint32_t lane = threadIdx.x % 32;
+    if (!holds || page < first_page || page - first_page >= 32) {
+      const uint64_t pages = divided(span.token_count - 1, plane.page_tokens) + 1;
+      first_page = static_cast<uint32_t>(page);
+      held_page = page + lane < pages ? plane.page_list[page + lane] : 0;
+      holds = true;
+    }
+    return __shfl_sync(~0u, held_page, static_cast<int>(page - first_page));
+  }
+};
+
+// A slot to fill.
+struct Target {
+  uint8_t* slot;
+  uint64_t* full;
+  uint32_t* skew;
+};
+
+template <class K, class V, uint32_t kTiles>
+class Loader {
+ public:
+  using Owner = Block<K, V, kTiles>;
+  static constexpr uint32_t slots = Owner::Places::slots;
+  static constexpr uint32_t warps = slots < kLoadWarps ? slots : kLoadWarps;
+
+  __device__ explicit Loader(const Owner& block)
+      : block_(block), warp_((threadIdx.x - 2 * kRoleThreads) / 32), lane_(threadIdx.x % 32) {}
+
+  // All granules of the item.
+  __device__ void walk() {
+    if (warp_ >= warps) {
+      return;
+    }
+    if (lane_ == 0) {
+      span().token_count = 0;  // none found yet
+    }
+    __syncwarp();
+    uint32_t before = 0;  // granules, modulo the warps
+    for_each_stretch(block_.kept(), [&](const Stretch& stretch) {
+      uint32_t granule = (warp_ + warps - before) % warps;
+      for (uint32_t i = 0; i < stretch.granules; ++i) {
+        if (i == granule) {
+          load(stretch, i);
+          granule += warps;
+        }
+        ring_.next(slots);
+      }
+      before = (before + stretch.granules) % warps;
+    });
+  }
+
+ private:
+  __device__ SpanView& span() const { return block_.kept().spans[warp_]; }
+
+  __device__ void load(const Stretch& stretch, uint32_t granule) {
+    auto& kept = block_.kept();
+    const bool latent = block_.problem.v_in_k != 0;
+    const uint64_t first = stretch.token(granule);
+    const uint64_t wanted = stretch.is_open(granule) ? ~0ull : wanted_of(first, stretch.stop);
+    seek(first, wanted, latent);
+    ptx::wait(&kept.k_empty[ring_.slot], ring_.parity ^ 1);
+    fill<K>({block_.k_slot(ring_.slot), &kept.k_full[ring_.slot], &kept.k_skew[ring_.slot]},
+            block_.problem.k_type,
+            block_.problem.head_size_k,
+            false,
+            k_rows_,
+            first,
+            wanted);
+    ptx::wait(&kept.v_empty[ring_.slot], ring_.parity ^ 1);
+    if (lane_ == 0) {
+      kept.v_wanted[ring_.slot] = wanted;
+    }
+    fill<V>({block_.v_slot(ring_.slot), &kept.v_full[ring_.slot], &kept.v_skew[ring_.slot]},
+            latent ? block_.problem.k_type : block_.problem.v_type,
+            block_.problem.head_size_v,
+            !latent,
+            v_rows_,
+            first,
+            wanted);
+  }
+
+  // Both cursors to a granule.
+  __device__ void seek(uint64_t first, uint64_t wanted, bool latent) {
+    if (wanted == 0) {
+      return;
+    }
+    const uint64_t token =
+        first + static_cast<uint32_t>(__ffsll(static_cast<long long>(wanted)) - 1);
+    const SpanView& found = span();
+    if (token < found.first_token || token - found.first_token >= found.token_count) {
+      find_span(token);
+    }
+    const uint32_t kv_head = block_.kept().kv_head;
+    k_rows_.seek(found.k, found, first, token, kv_head);
+    v_rows_.seek(latent ? found.k : found.v, found, first, token, kv_head);
+  }
+
+  // Tokens that some pair sees: no others may be touched, they may lie in no span.
+  __device__ uint64_t wanted_of(uint64_t first, uint64_t stop) const {
+    uint64_t bits = 0;
+    for (uint32_t pair = lane_; pair < block_.kept().count; pair += 32) {
+      bits |= block_.visible_bits(pair, first, stop);
+    }
+    const uint32_t low = __reduce_or_sync(~0u, static_cast<uint32_t>(bits));
+    const uint32_t high = __reduce_or_sync(~0u, static_cast<uint32_t>(bits >> 32));
+    return uint64_t{high} << 32 | low;
+  }
+
+  // All wanted tokens of a granule are in one span, since every span but the last ends on it.
+  __device__ void find_span(uint64_t token) {
+    const auto& kept = block_.kept();
+    __syncwarp();
+    uint32_t low = 0;
+    uint32_t high = kept.entry.span_count;
+    while (low < high) {
+      const uint32_t middle = low + (high - low) / 2;
+      const SpanView& at = kept.entry.spans[middle];
+      if (at.first_token + at.token_count <= token) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    copy_struct(&span(), &kept.entry.spans[low]);
+    if (lane_ == 0) {
+      reach_all(block_.call, span());
+    }
+    __syncwarp();
+    k_rows_.holds = v_rows_.holds = false;
+  }
+
+  // Rows of the tokens in `wanted` of the granule from `first` on, of K or of V's own plane. Every
+  // lane arrives once.
+  template <class Side>
+  __device__ void fill(const Target& to,
+                       kvspan_type_t given_type,
+                       uint32_t given_size,
+                       bool of_v,
+                       const Cursor& rows,
+                       uint64_t first,
+                       uint64_t wanted) {
+    const kvspan_type_t type = Side::type(given_type);
+    const uint32_t size = Side::elements(given_size);
+    const uint32_t to_stride = Side::stride(type, size);
+    const uint32_t row_bytes = bytes_of_row(type, size);
+    const auto skew = static_cast<uint32_t>(reinterpret_cast<uint64_t>(rows.base) & 15);
+    const uint32_t bytes = round16(skew + row_bytes);
+    // Of the granule's tokens all those that are wanted are in the same page.
+    const bool together =
+        64 - static_cast<uint32_t>(__clzll(static_cast<long long>(wanted))) <= rows.tokens;
+    const bool aligned = together && rows.stride != 0 && rows.stride % 16 == 0 &&
+                         bytes <= to_stride && (skew == 0 || (!is_half(type) && skew % 8 == 0));
+    if (lane_ == 0) {
+      *to.skew = aligned ? skew : 0;
+    }
+    if (!aligned) {
+      copy_rows(to.slot, to_stride, row_bytes, of_v, first, wanted);
+      ptx::arrive(to.full);
+    } else if (~wanted == 0 && row_bytes == to_stride && rows.stride == to_stride) {
+      if (lane_ == 0) {
+        ptx::arrive_expecting(to.full, kTokens * to_stride);
+        ptx::bulk_load(to.slot, rows.base, kTokens * to_stride, to.full);
+      } else {
+        ptx::arrive(to.full);
+      }
+    } else {
+      const uint32_t units = round16(row_bytes) / 16;
+      if (Side::units != 0 && ~wanted == 0) {
+        load_all<Side::units>(to.slot, to_stride, rows.base - skew, rows.stride);
+      } else {
+        load_wanted(to.slot, to_stride, units, rows.base - skew, rows.stride, wanted);
+      }
+      ptx::arrive_behind_units(to.full);
+    }
+  }
+
+  // All rows of `kUnits` units. Lanes share a row or several as far as a power of two goes, and take
+  // the units that are left a row each, so that an address costs one addition.
+  template <uint32_t kUnits>
+  __device__ void load_all(uint8_t* slot,
+                           uint32_t slot_stride,
+                           const uint8_t* base,
+                           uint32_t stride) const {
+    constexpr uint32_t kShared = kUnits >= 32 ? 32 : kUnits >= 16 ? 16 : kUnits >= 8 ? 8 : 4;
+    constexpr uint32_t kRows = 32 / kShared;  // at once
+    static_assert(kUnits == 0 || kUnits >= kShared);
+    const uint32_t row = lane_ / kShared;
+    const uint8_t* from = base + uint64_t{row} * stride + 16 * (lane_ % kShared);
+    uint8_t* const to = slot + row * slot_stride + 16 * (lane_ % kShared);
+    const uint64_t step = uint64_t{kRows} * stride;
+#pragma unroll
+    for (uint32_t i = 0; i < kTokens / kRows; ++i) {
+      ptx::load_unit(to + i * kRows * slot_stride, from);
+      from += step;
+    }
+    for (uint32_t unit = kShared; unit < kUnits; ++unit) {
+#pragma unroll
+      for (uint32_t i = 0; i < kTokens / 32; ++i) {
+        const uint32_t token = lane_ + 32 * i;
+        ptx::load_unit(slot + token * slot_stride + 16 * unit,
+                       base + uint64_t{token} * stride + 16 * unit);
+      }
+    }
+  }
+
+  __device__ void load_wanted(uint8_t* slot,
+                              uint32_t slot_stride,
+                              uint32_t units,
+                              const uint8_t* base,
+                              uint32_t stride,
+                              uint64_t wanted) const {
+    for (uint32_t number = lane_; number < kTokens * units; number += 32) {
+      const uint32_t token = number / units;
+      const uint32_t unit = number - token * units;
+      if ((wanted >> token & 1) != 0) {
+        ptx::load_unit(slot + token * slot_stride + 16 * unit,
+                       base + uint64_t{token} * stride + 16 * unit);
+      }
+    }
+  }
+
+  // Two bytes a lane: no row is aligned for less.
+  __device__ void copy_rows(uint8_t* slot,
+                            uint32_t slot_stride,
+                            uint32_t row_bytes,
+                            bool of_v,
+                            uint64_t first,
+                            uint64_t wanted) const {
+    const PlaneView& plane = of_v ? span().v : span().k;
+    for (uint64_t left = wanted; left != 0; left &= left - 1) {
+      const auto t = static_cast<uint32_t>(__ffsll(static_cast<long long>(left)) - 1);
+      const uint8_t* const from =
+          row_of(plane, first + t - span().first_token, block_.kept().kv_head);
+      for (uint32_t at = 2 * lane_; at < row_bytes; at += 64) {
+        *reinterpret_cast<uint16_t*>(slot + t * slot_stride + at) =
+            *reinterpret_cast<const uint16_t*>(from + at);
+      }
+    }
+    ptx::fence_async();  // the slot's next rows may come by a bulk copy
+  }
+
+  const Owner block_;
+  const uint32_t warp_;  // of the role
+  const uint32_t lane_;
+  Ring ring_;
+  Cursor k_rows_;
+  Cursor v_rows_;
+};
+
+}  // namespace kvspan::cuda::tensor

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// The instructions of compute capability 9.0 that the language has no name for, one function each.
+// Addresses of shared memory are 32-bit. Device code only.
+#pragma once
+
+#include <cstdint>
+#include <cuda_fp16.h>
+
+namespace kvspan::cuda::ptx {
+
+__device__ inline uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// ---- mbarriers ----
+
+__device__ inline void init(uint64_t* barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(arrivals)
+               : "memory");
+}
+
+__device__ inline void arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+               : "memory");
+}
+
+// One arrival; the phase also waits for `bytes` of bulk copies.
+__device__ inline void arrive_expecting(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                   shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+
+// Until the phase of this parity is over.
+__device__ inline void wait(uint64_t* barrier, uint32_t parity) {
+  const uint32_t address = shared_address(barrier);
+  uint32_t over = 0;
+  while (over == 0) {
+    asm volatile(
+        "{\n .reg .pred p;\n"
+        " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        " selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(over)
+        : "r"(address), "r"(parity)
+        : "memory");
+  }
+}
+
+// Makes the barriers' beginning visible to bulk copies.
+__device__ inline void fence_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// Orders ordinary accesses to shared memory before bulk copies that come later.
+__device__ inline void fence_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// ---- copies and barriers ----
+
+// `bytes`, `to` and `from` are multiples of 16.
+__device__ inline void bulk_load(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(to)),
+      "l"(from),
+      "r"(bytes),
+      "r"(shared_address(barrier))
+      : "memory");
+}
+
+// 16 bytes.
+__device__ inline void load_unit(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from)
+               : "memory");
+}
+
+// One arrival, once all units that this thread began are there.
+__device__ inline void arrive_behind_units(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(
+                   shared_address(barrier))
+               : "memory");
+}
+
+// Of `threads` threads of the block that name the same barrier; 0 is __syncthreads.
+__device__ inline void sync(uint32_t barrier, uint32_t threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+// Until the kernel before this one in the stream is over and its writes are seen.
+__device__ inline void wait_for_previous_kernel() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+// The next kernel of the stream may be started now; it waits for the end of this one by itself.
+__device__ inline void let_next_kernel_start() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+// Registers of a thread of this warpgroup from here on.
+template <uint32_t kRegisters>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+template <uint32_t kRegisters>
+__device__ inline void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// ---- matrices: thread (g, q) of a warp is lane 4 g + q ----
+
+// Four 8 x 8 matrices of 16-bit elements, row i of matrix j at the address of lane 8 j + i.
+__device__ inline void load_matrices(uint32_t (&out)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+}
+
+__device__ inline void load_transposed(uint32_t (&out)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+}
+
+// Two matrices; lanes 0 to 15 name the rows.
+__device__ inline void load_transposed(uint32_t (&out)[2], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(out[0]), "=r"(out[1])
+               : "r"(address)
+               : "memory");
+}
+
+// c += a b; a is 16 x 16, b 16 x 8. kBf16: of elements in bf16, else f16.
+template <bool kBf16>
+__device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (kBf16) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
+// ---- numbers ----
+
+__device__ inline float exp2_fast(float x) {
+  float y = 0.0f;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// The larger; NaN where either is.
+__device__ inline float max_nan(float x, float y) {
+  float z = 0.0f;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+
+__device__ inline uint32_t bits_of(__half2 value) {
+  return *reinterpret_cast<const uint32_t*>(&value);
+}
+
+__device__ inline __half2 half2_of(uint32_t bits) {
+  return *reinterpret_cast<const __half2*>(&bits);
+}
+
+}  // namespace kvspan::cuda::ptx
