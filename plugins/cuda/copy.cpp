@@ -56,7 +56,8 @@ uint64_t bytes_of(const kvspan_segment_t& segment) {
 
 class CopyTask final : public Task {
  public:
-  explicit CopyTask(sdk::List<kvspan_segment_t> segments) : segments_(segments) {
+  explicit CopyTask(sdk::List<kvspan_segment_t> segments)
+      : Task(Kind::copies), segments_(segments) {
     uses_max = 2 * uint64_t{segments.count};
   }
 
@@ -169,6 +170,7 @@ class FillTask final : public Task {
     *body_ = {address_of(range_.memory, range_.offset), range_.bytes, pattern_, pattern_bytes_};
     uses.add(range_.memory);
     packet.body = body_;
+    packet.body_bytes = sizeof *body_;
     packet.bytes = range_.bytes;
     packet.issue = issue_fill;
   }

@@ -26,13 +26,14 @@ Queue::~Queue() {
     device_.pinned.give_back(packet.slab);
     packet.~Packet();
   }
-  if (stream_ != nullptr) {
+  if (stream_ != nullptr && !imported_) {
     cudaStreamDestroy(stream_);
   }
 }
 
 cudaError_t Queue::make_events() {
-  cudaError_t bad = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+  cudaError_t bad =
+      imported_ ? cudaSuccess : cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
   for (uint32_t i = 0; i < depth_ && bad == cudaSuccess; ++i) {
     Packet& packet = packets_[i];
     bad = cudaEventCreateWithFlags(&packet.done, cudaEventBlockingSync | cudaEventDisableTiming);
@@ -147,6 +148,9 @@ void Queue::settle(Packet& packet, const Cause& cause) {
   }
   for (uint64_t i = 0; i < packet.memory_count; ++i) {
     packet.memories[i]->uses.fetch_sub(1, std::memory_order_release);
+  }
+  if (packet.launches != nullptr) {
+    --*packet.launches;
   }
   for (uint32_t i = 0; i < packet.wait_count; ++i) {
     --packet.waits[i].fence->uses;

@@ -339,6 +339,7 @@ void AttentionTask::fill(Packet& packet, Uses& uses) {
       break;
   }
   packet.body = arrays_.body;
+  packet.body_bytes = sizeof *arrays_.body;
   packet.bytes = 0;
   packet.issue = issue_attention;
 }

@@ -183,6 +183,14 @@ cudaError_t launch(cudaStream_t stream, const AttentionCallView& call) {
 
 }  // namespace
 
+cudaError_t load_fold_kernels() {
+  cudaFuncAttributes unused{};
+  cudaError_t bad = cudaFuncGetAttributes(&unused, pair_kernel<Work::fold>);
+  bad = bad != cudaSuccess ? bad : cudaFuncGetAttributes(&unused, pair_kernel<Work::finish>);
+  return bad != cudaSuccess ? bad
+                            : cudaFuncGetAttributes(&unused, pair_kernel<Work::fold_and_finish>);
+}
+
 cudaError_t launch_fold(cudaStream_t stream, const AttentionCallView& call) {
   return launch<Work::fold>(stream, call);
 }

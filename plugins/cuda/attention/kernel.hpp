@@ -132,6 +132,9 @@ constexpr uint64_t tiles_of(uint64_t rows, uint64_t group) {
 // how much shared memory they may take.
 cudaError_t prepare_kernels();
 
+// fold.cu: loads its kernels, so that no launch does; see codec.hpp.
+cudaError_t load_fold_kernels();
+
 // advance.cu: walks all items; `walks_splits`: their kind is Walk::splits.
 cudaError_t launch_advance(cudaStream_t stream, const AttentionCallView& call, bool walks_splits);
 // fold.cu: folds all items into their accumulators.

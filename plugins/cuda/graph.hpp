@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// A graph: submits recorded once and launched often. It is kept several times over, a *block* for
+// each launch that may be in flight: slabs with the arguments of every submit, which kernels read
+// in place, and an executable of CUDA whose kernels know these slabs. A launch with new arguments
+// takes a block that is not running and fills its slabs anew, by the slots themselves: the queue
+// hands their tasks to a Recorder. What the kernels were started with stays, unless the bytes that
+// it depends on have changed (Packet::body_bytes). Read next: graph.cpp (the table), record.cpp.
+#pragma once
+
+#include "kvspan/graph.h"
+
+#include "queue.hpp"
+
+#include <cstdint>
+
+namespace kvspan::cuda {
+
+inline constexpr uint32_t kGraphBlocksMax = 8;
+inline constexpr uint32_t kGraphNodesMax = 4;  // kernels of one submit
+
+// Takes the tasks that are submitted to a queue instead of its stream.
+class Recorder {
+ public:
+  virtual kvspan_result_t take(Task& task,
+                               const kvspan_submit_t& submit,
+                               uint32_t argument,
+                               kvspan_error_t* error,
+                               const char* where) = 0;
+
+ protected:
+  ~Recorder() = default;
+};
+
+// One submit in one block.
+struct Region {
+  Slab slab;
+  Memory** memories = nullptr;  // [memory_count] in the slab, each pinned
+  uint64_t memory_count = 0;
+  cudaError_t (*issue)(const Issue& issue, const void* body) = nullptr;
+  const void* body = nullptr;  // in the slab
+  uint64_t body_bytes = 0;     // 0 = what the nodes were made of is not known
+  Block made_of;               // the body's bytes when the nodes were made
+  cudaGraphNode_t nodes[kGraphNodesMax] = {};
+  uint32_t node_count = 0;
+};
+
+// One submit in all blocks.
+struct Recorded {
+  const char* where = "";  // the slot's name
+  bool changed = false;    // some block holds other arguments than the recorded ones
+  Region regions[kGraphBlocksMax];
+  Recorded* next = nullptr;
+};
+
+struct GraphBlock {
+  cudaGraph_t graph = nullptr;
+  cudaGraphNode_t last = nullptr;  // of its chain
+  cudaGraphExec_t executable = nullptr;
+  uint64_t launches = 0;  // pending; guarded by the device's mutex
+};
+
+struct Graph {
+  explicit Graph(Device& owner) : device(owner) {}
+
+  Device& device;
+  GraphBlock blocks[kGraphBlocksMax];
+  uint32_t block_count = 0;
+  uint32_t last_block = 0;  // of the last launch, at first as recorded
+  uint32_t submit_count = 0;
+  uint64_t kernel_count = 0;
+  Recorded* first = nullptr;       // in the order of recording
+  cudaStream_t scratch = nullptr;  // kernels are recorded on it, never run
+};
+
+// record.cpp. Fills the region's slab with the task's arguments, which kernels then read, and pins
+// their memories; what it held before is let go. `reserve` bytes of slab at least.
+kvspan_result_t place_region(Graph& graph,
+                             Region& region,
+                             Task& task,
+                             uint64_t reserve,
+                             kvspan_error_t* error,
+                             const char* where);
+
+// Appends the region's kernels to a block that has no executable yet.
+kvspan_result_t append_kernels(
+    Graph& graph, GraphBlock& block, Region& region, kvspan_error_t* error, const char* where);
+
+// Gives a block's executable what the region's kernels need now, where that changed.
+kvspan_result_t renew_kernels(
+    Graph& graph, GraphBlock& block, Region& region, kvspan_error_t* error, const char* where);
+
+// Lets memories and slab go. The context is current.
+void clear_region(Graph& graph, Region& region);
+
+// Ends what a queue records; without `keep_graph` nothing is left of it. graph.cpp.
+void end_recording(Queue& queue, bool keep_graph);
+
+inline Graph* graph_of(kvspan_graph_t* handle) {
+  return reinterpret_cast<Graph*>(handle);
+}
+
+inline kvspan_graph_t* handle_of(Graph* graph) {
+  return reinterpret_cast<kvspan_graph_t*>(graph);
+}
+
+}  // namespace kvspan::cuda
