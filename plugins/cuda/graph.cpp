@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The graph table (draft): recording, launching, ending. What is kept of a submit: record.cpp. Read
-// first: graph.hpp.
+// The graph table (draft). Read first: graph.hpp.
 #include "graph.hpp"
 
 #include "kvspan/sdk/error.hpp"
@@ -10,12 +9,11 @@
 #include "layout.hpp"
 
 #include <cstddef>
-#include <cstring>
 
 namespace kvspan::cuda {
 namespace {
 
-constexpr uint32_t kGraphBlocksDefault = 2;
+constexpr uint32_t kGraphInstancesDefault = 2;
 
 // Ends a graph, finished or not; nothing of it runs.
 void discard(Graph& graph) {
@@ -30,12 +28,12 @@ void discard(Graph& graph) {
       }
       device.host.unmake(recorded);
     }
-    for (const GraphBlock& block : graph.blocks) {
-      if (block.executable != nullptr) {
-        cudaGraphExecDestroy(block.executable);
+    for (const GraphInstance& instance : graph.instances) {
+      if (instance.executable != nullptr) {
+        cudaGraphExecDestroy(instance.executable);
       }
-      if (block.graph != nullptr) {
-        cudaGraphDestroy(block.graph);
+      if (instance.graph != nullptr) {
+        cudaGraphDestroy(instance.graph);
       }
     }
     if (graph.scratch != nullptr) {
@@ -88,15 +86,15 @@ class Recording final : public Recorder {
     (last == nullptr ? graph.first : last->next) = recorded;
     last = recorded;
     ++graph.submit_count;
-    for (uint32_t i = 0; i < graph.block_count && failure == KVSPAN_OK; ++i) {
-      failure = append_kernels(graph, graph.blocks[i], recorded->regions[i], error, where);
+    for (uint32_t i = 0; i < graph.instance_count && failure == KVSPAN_OK; ++i) {
+      failure = append_kernels(graph, graph.instances[i], recorded->regions[i], error, where);
     }
     graph.kernel_count += recorded->regions[0].node_count;
     return failure;
   }
 
   Graph& graph;
-  kvspan_result_t failure = KVSPAN_OK;  // of a submit of which some blocks have kernels
+  kvspan_result_t failure = KVSPAN_OK;  // of a submit of which some instances have kernels
 
  private:
   kvspan_result_t place(Recorded& recorded, Task& task, kvspan_error_t* error, const char* where) {
@@ -106,7 +104,7 @@ class Recording final : public Recorder {
       reserve = graph.device.prepared.has_value() ? prepared_slab_bytes(*graph.device.prepared) : 0;
     }
     kvspan_result_t bad = KVSPAN_OK;
-    for (uint32_t i = 0; i < graph.block_count && bad == KVSPAN_OK; ++i) {
+    for (uint32_t i = 0; i < graph.instance_count && bad == KVSPAN_OK; ++i) {
       bad = place_region(graph, recorded.regions[i], task, reserve, error, where);
     }
     return bad;
@@ -115,158 +113,12 @@ class Recording final : public Recorder {
   Recorded* last = nullptr;
 };
 
-// Gives one recorded submit of a block its arguments for a launch.
-class Renewal final : public Recorder {
- public:
-  Renewal(Graph& graph, uint32_t block) : graph_(graph), block_(block) {}
-
-  kvspan_result_t take(Task& task,
-                       const kvspan_submit_t&,
-                       uint32_t,
-                       kvspan_error_t* error,
-                       const char* where) override {
-    Region& region = recorded->regions[block_];
-    if (std::strcmp(where, recorded->where) != 0) {
-      return sdk::fail_argument(error,
-                                {3, offsetof(kvspan_graph_arguments_t, kind)},
-                                "graph.launch",
-                                "arguments of %s, recorded was %s: give that one's",
-                                where,
-                                recorded->where);
-    }
-    const Current current(graph_.device.driver, graph_.device.context);
-    kvspan_result_t bad = place_region(graph_, region, task, 0, error, where);
-    if (bad == KVSPAN_OK) {
-      recorded->changed = true;
-      bad = renew_kernels(graph_, graph_.blocks[block_], region, error, where);
-    }
-    return bad;
-  }
-
-  Recorded* recorded = nullptr;
-
- private:
-  Graph& graph_;
-  uint32_t block_;
-};
-
-// The slot that was recorded, asked again.
-kvspan_result_t ask_slot(kvspan_queue_t* queue,
-                         const kvspan_graph_arguments_t& given,
-                         kvspan_error_t* error) {
-  kvspan_submit_t submit{};
-  submit.struct_size = sizeof submit;
-  const auto* const attention = given.attention;
-  switch (given.kind) {
-    case KVSPAN_GRAPH_ENCODE:
-    case KVSPAN_GRAPH_DECODE: {
-      const auto* const items = static_cast<const kvspan_codec_item_t*>(given.items);
-      return (given.kind == KVSPAN_GRAPH_ENCODE ? kCodecTable.encode : kCodecTable.decode)(
-          queue, items, given.count, &submit, error);
-    }
-    case KVSPAN_GRAPH_RUN:
-      return kAttentionTable.run(queue, attention, &submit, error);
-    case KVSPAN_GRAPH_ADVANCE:
-      return kAttentionTable.advance(queue,
-                                     attention,
-                                     static_cast<const kvspan_advance_item_t*>(given.items),
-                                     given.count,
-                                     &submit,
-                                     error);
-    case KVSPAN_GRAPH_FOLD:
-      return kAttentionTable.fold(queue,
-                                  attention,
-                                  static_cast<const kvspan_fold_item_t*>(given.items),
-                                  given.count,
-                                  &submit,
-                                  error);
-    case KVSPAN_GRAPH_FINISH:
-      return kAttentionTable.finish(
-          queue, attention, static_cast<const kvspan_state_t*>(given.items), &submit, error);
-    default:
-      return sdk::fail_argument(error,
-                                {3, offsetof(kvspan_graph_arguments_t, kind)},
-                                "graph.launch",
-                                "kind %u: use one of KVSPAN_GRAPH_*",
-                                given.kind);
-  }
-}
-
-kvspan_result_t renew(Queue& queue,
-                      Graph& graph,
-                      uint32_t block,
-                      const kvspan_graph_arguments_t* arguments,
-                      kvspan_error_t* error) {
-  Renewal renewal(graph, block);
-  kvspan_result_t bad = KVSPAN_OK;
-  uint32_t index = 0;
-  for (Recorded* at = graph.first; at != nullptr && bad == KVSPAN_OK; at = at->next, ++index) {
-    const kvspan_graph_arguments_t& given = arguments[index];
-    if (given.kind != KVSPAN_GRAPH_SAME) {
-      renewal.recorded = at;
-      queue.recorder = &renewal;
-      bad = ask_slot(handle_of(&queue), given, error);
-      queue.recorder = nullptr;
-    } else if (at->changed) {
-      bad = sdk::fail_argument(error,
-                               {3, offsetof(kvspan_graph_arguments_t, kind)},
-                               "graph.launch",
-                               "recorded submit %u had other arguments since: give it some",
-                               index);
-    }
-  }
-  return bad;
-}
-
-// A block that is not running and does not hold the last launch's arguments; block_count: none.
-uint32_t find_block(Graph& graph) {
-  const std::lock_guard lock(graph.device.mutex);
-  uint32_t found = 0;
-  while (found < graph.block_count &&
-         (found == graph.last_block || graph.blocks[found].launches != 0)) {
-    ++found;
-  }
-  return found;
-}
-
-struct LaunchBody {
-  cudaGraphExec_t executable;
-  uint64_t kernel_count;
-};
-
-cudaError_t issue_launch(const Issue& issue, const void* body) {
-  const LaunchBody& launch = *static_cast<const LaunchBody*>(body);
-  issue.device.counters.launches.fetch_add(launch.kernel_count, std::memory_order_relaxed);
-  return cudaGraphLaunch(launch.executable, issue.stream);
-}
-
-class LaunchTask final : public Task {
- public:
-  LaunchTask(Graph& graph, uint32_t block)
-      : Task(Kind::orders), block_(graph.blocks[block]), kernel_count_(graph.kernel_count) {}
-
-  void lay_out(Cutter& cutter) override { cutter.cut(body_, 1); }
-
-  void fill(Packet& packet, Uses&) override {
-    *body_ = {block_.executable, kernel_count_};
-    packet.body = body_;
-    packet.bytes = 0;
-    packet.issue = issue_launch;
-    packet.launches = &block_.launches;
-  }
-
- private:
-  GraphBlock& block_;
-  uint64_t kernel_count_;
-  LaunchBody* body_ = nullptr;
-};
-
-kvspan_result_t start_blocks(Graph& graph, kvspan_error_t* error, const char* where) {
+kvspan_result_t start_instances(Graph& graph, kvspan_error_t* error, const char* where) {
   const Device& device = graph.device;
   const Current current(device.driver, device.context);
   cudaError_t bad = cudaStreamCreateWithFlags(&graph.scratch, cudaStreamNonBlocking);
-  for (uint32_t i = 0; bad == cudaSuccess && i < graph.block_count; ++i) {
-    bad = cudaGraphCreate(&graph.blocks[i].graph, 0);
+  for (uint32_t i = 0; bad == cudaSuccess && i < graph.instance_count; ++i) {
+    bad = cudaGraphCreate(&graph.instances[i].graph, 0);
   }
   return bad == cudaSuccess ? kvspan_result_t{KVSPAN_OK}
                             : report_call(graph.device, bad, "making a graph", error, where);
@@ -283,14 +135,15 @@ kvspan_result_t KVSPAN_CALL graph_begin(kvspan_queue_t* handle,
     if (const kvspan_result_t bad = sdk::take(options, error, kWhere, 2)) {
       return bad;
     }
-    const uint32_t blocks = options->blocks == 0 ? kGraphBlocksDefault : options->blocks;
-    if (blocks < 2 || blocks > kGraphBlocksMax) {
+    const uint32_t instances =
+        options->launches_max == 0 ? kGraphInstancesDefault : options->launches_max;
+    if (instances < 2 || instances > kGraphInstancesMax) {
       return sdk::fail_argument(error,
-                                {2, offsetof(kvspan_graph_options_t, blocks)},
+                                {2, offsetof(kvspan_graph_options_t, launches_max)},
                                 kWhere,
-                                "%u blocks: use 2 to %u",
-                                blocks,
-                                kGraphBlocksMax);
+                                "%u instances: use 2 to %u",
+                                instances,
+                                kGraphInstancesMax);
     }
     Queue& queue = *queue_of(handle);
     Device& device = queue.device();
@@ -309,8 +162,8 @@ kvspan_result_t KVSPAN_CALL graph_begin(kvspan_queue_t* handle,
       const std::lock_guard lock(device.mutex);
       ++device.object_count;
     }
-    graph->block_count = blocks;
-    kvspan_result_t bad = start_blocks(*graph, error, kWhere);
+    graph->instance_count = instances;
+    kvspan_result_t bad = start_instances(*graph, error, kWhere);
     Recording* const recording = bad == KVSPAN_OK ? device.host.make<Recording>(*graph) : nullptr;
     if (recording == nullptr) {
       bad = bad == KVSPAN_OK ? report_no_host_memory(sizeof(Recording), error, kWhere) : bad;
@@ -326,10 +179,10 @@ kvspan_result_t make_executables(Graph& graph, kvspan_error_t* error, const char
   const Device& device = graph.device;
   const Current current(device.driver, device.context);
   cudaError_t bad = cudaSuccess;
-  for (uint32_t i = 0; bad == cudaSuccess && i < graph.block_count; ++i) {
-    GraphBlock& block = graph.blocks[i];
-    bad = cudaGraphInstantiate(&block.executable, block.graph, 0);
-    bad = bad == cudaSuccess ? cudaGraphUpload(block.executable, graph.scratch) : bad;
+  for (uint32_t i = 0; bad == cudaSuccess && i < graph.instance_count; ++i) {
+    GraphInstance& instance = graph.instances[i];
+    bad = cudaGraphInstantiate(&instance.executable, instance.graph, 0);
+    bad = bad == cudaSuccess ? cudaGraphUpload(instance.executable, graph.scratch) : bad;
   }
   if (bad == cudaErrorMemoryAllocation) {
     sdk::fail_amount(error,
@@ -412,26 +265,7 @@ kvspan_result_t KVSPAN_CALL graph_launch(kvspan_queue_t* handle,
     if (const kvspan_result_t bad = check_launch(queue, graph, count, error, kWhere)) {
       return bad;
     }
-    uint32_t block = graph.last_block;
-    if (count != 0) {
-      block = find_block(graph);
-      if (block == graph.block_count) {
-        return sdk::fail_amount(
-            error,
-            KVSPAN_E_QUEUE_FULL,
-            kWhere,
-            {KVSPAN_RESOURCE_QUEUE_DEPTH, uint64_t{graph.block_count} + 1, graph.block_count},
-            "all %u blocks of this graph are in flight: wait for a launch, or record with more",
-            graph.block_count);
-      }
-      if (const kvspan_result_t bad = renew(queue, graph, block, arguments, error)) {
-        return bad;
-      }
-    }
-    LaunchTask task(graph, block);
-    const kvspan_result_t result = queue.submit(task, submit, 5, error, kWhere);
-    graph.last_block = result == KVSPAN_OK ? block : graph.last_block;
-    return result;
+    return launch_graph(queue, graph, arguments, count, submit, error);
   });
 }
 
@@ -448,8 +282,8 @@ kvspan_result_t KVSPAN_CALL graph_destroy(kvspan_graph_t* handle, kvspan_error_t
       uint64_t pending = 0;
       const auto is_idle = [&] {
         pending = 0;
-        for (const GraphBlock& block : graph.blocks) {
-          pending += block.launches;
+        for (const GraphInstance& instance : graph.instances) {
+          pending += instance.launches;
         }
         return pending == 0;
       };

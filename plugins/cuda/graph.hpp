@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A graph: submits recorded once and launched often. It is kept several times over, a *block* for
-// each launch that may be in flight: slabs with the arguments of every submit, which kernels read
-// in place, and an executable of CUDA whose kernels know these slabs. A launch with new arguments
-// takes a block that is not running and fills its slabs anew, by the slots themselves: the queue
-// hands their tasks to a Recorder. What the kernels were started with stays, unless the bytes that
-// it depends on have changed (Packet::body_bytes). Read next: graph.cpp (the table), record.cpp.
+// A graph: submits recorded once and launched often. It is kept several times over, an *instance*
+// for each launch that may be in flight: slabs with the arguments of every submit, which kernels
+// read in place, and an executable of CUDA whose kernels know these slabs. A launch with new
+// arguments takes an instance that is not running and fills its slabs anew, by the slots
+// themselves: the queue hands their tasks to a Recorder. What the kernels were started with stays,
+// unless the bytes that it depends on have changed (Packet::body_bytes). Read next: graph.cpp (the
+// table), record.cpp (what is kept of a submit), launch.cpp.
 #pragma once
 
 #include "kvspan/graph.h"
@@ -15,7 +16,7 @@
 
 namespace kvspan::cuda {
 
-inline constexpr uint32_t kGraphBlocksMax = 8;
+inline constexpr uint32_t kGraphInstancesMax = 8;
 inline constexpr uint32_t kGraphNodesMax = 4;  // kernels of one submit
 
 // Takes the tasks that are submitted to a queue instead of its stream.
@@ -31,7 +32,7 @@ class Recorder {
   ~Recorder() = default;
 };
 
-// One submit in one block.
+// One submit in one instance.
 struct Region {
   Slab slab;
   Memory** memories = nullptr;  // [memory_count] in the slab, each pinned
@@ -44,15 +45,15 @@ struct Region {
   uint32_t node_count = 0;
 };
 
-// One submit in all blocks.
+// One submit in all instances.
 struct Recorded {
   const char* where = "";  // the slot's name
-  bool changed = false;    // some block holds other arguments than the recorded ones
-  Region regions[kGraphBlocksMax];
+  bool changed = false;    // some instance holds other arguments than the recorded ones
+  Region regions[kGraphInstancesMax];
   Recorded* next = nullptr;
 };
 
-struct GraphBlock {
+struct GraphInstance {
   cudaGraph_t graph = nullptr;
   cudaGraphNode_t last = nullptr;  // of its chain
   cudaGraphExec_t executable = nullptr;
@@ -63,9 +64,9 @@ struct Graph {
   explicit Graph(Device& owner) : device(owner) {}
 
   Device& device;
-  GraphBlock blocks[kGraphBlocksMax];
-  uint32_t block_count = 0;
-  uint32_t last_block = 0;  // of the last launch, at first as recorded
+  GraphInstance instances[kGraphInstancesMax];
+  uint32_t instance_count = 0;
+  uint32_t last_instance = 0;  // of the last launch, at first as recorded
   uint32_t submit_count = 0;
   uint64_t kernel_count = 0;
   Recorded* first = nullptr;       // in the order of recording
@@ -81,13 +82,27 @@ kvspan_result_t place_region(Graph& graph,
                              kvspan_error_t* error,
                              const char* where);
 
-// Appends the region's kernels to a block that has no executable yet.
-kvspan_result_t append_kernels(
-    Graph& graph, GraphBlock& block, Region& region, kvspan_error_t* error, const char* where);
+// Appends the region's kernels to an instance that has no executable yet.
+kvspan_result_t append_kernels(Graph& graph,
+                               GraphInstance& instance,
+                               Region& region,
+                               kvspan_error_t* error,
+                               const char* where);
 
-// Gives a block's executable what the region's kernels need now, where that changed.
-kvspan_result_t renew_kernels(
-    Graph& graph, GraphBlock& block, Region& region, kvspan_error_t* error, const char* where);
+// Gives an instance's executable what the region's kernels need now, where that changed.
+kvspan_result_t renew_kernels(Graph& graph,
+                              GraphInstance& instance,
+                              Region& region,
+                              kvspan_error_t* error,
+                              const char* where);
+
+// launch.cpp. A checked launch: `count` is 0, or as many as were recorded.
+kvspan_result_t launch_graph(Queue& queue,
+                             Graph& graph,
+                             const kvspan_graph_arguments_t* arguments,
+                             uint32_t count,
+                             const kvspan_submit_t* submit,
+                             kvspan_error_t* error);
 
 // Lets memories and slab go. The context is current.
 void clear_region(Graph& graph, Region& region);

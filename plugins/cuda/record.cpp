@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a graph keeps of a submit: its arguments in a slab, its kernels as nodes. CUDA records a
-// submit's kernels on a stream that runs nothing; their parameters then go to the block's own
+// submit's kernels on a stream that runs nothing; their parameters then go to the instance's own
 // graph. Read first: graph.hpp.
 #include "kvspan/sdk/error.hpp"
 
@@ -158,16 +158,19 @@ kvspan_result_t place_region(Graph& graph,
   return KVSPAN_OK;
 }
 
-kvspan_result_t append_kernels(
-    Graph& graph, GraphBlock& block, Region& region, kvspan_error_t* error, const char* where) {
+kvspan_result_t append_kernels(Graph& graph,
+                               GraphInstance& instance,
+                               Region& region,
+                               kvspan_error_t* error,
+                               const char* where) {
   Traced traced;
   cudaError_t bad = trace(graph, region, traced);
   for (uint32_t i = 0; bad == cudaSuccess && i < traced.count; ++i) {
     cudaGraphNode_t& node = region.nodes[i];
-    const std::size_t before = block.last == nullptr ? 0 : 1;
-    bad = cudaGraphAddKernelNode(&node, block.graph, &block.last, before, &traced.params[i]);
+    const std::size_t before = instance.last == nullptr ? 0 : 1;
+    bad = cudaGraphAddKernelNode(&node, instance.graph, &instance.last, before, &traced.params[i]);
     bad = bad == cudaSuccess ? cudaGraphKernelNodeCopyAttributes(node, traced.nodes[i]) : bad;
-    block.last = node;
+    instance.last = node;
   }
   if (bad != cudaSuccess) {
     return report_trace(graph.device, bad, error, where);
@@ -177,8 +180,11 @@ kvspan_result_t append_kernels(
   return KVSPAN_OK;
 }
 
-kvspan_result_t renew_kernels(
-    Graph& graph, GraphBlock& block, Region& region, kvspan_error_t* error, const char* where) {
+kvspan_result_t renew_kernels(Graph& graph,
+                              GraphInstance& instance,
+                              Region& region,
+                              kvspan_error_t* error,
+                              const char* where) {
   const uint64_t bytes = region.made_of.bytes();
   if (bytes != 0 && bytes == region.body_bytes &&
       std::memcmp(region.made_of.data(), region.body, bytes) == 0) {
@@ -192,7 +198,7 @@ kvspan_result_t renew_kernels(
   }
   for (uint32_t i = 0; bad == cudaSuccess && traced.count == region.node_count && i < traced.count;
        ++i) {
-    bad = cudaGraphExecKernelNodeSetParams(block.executable, region.nodes[i], &traced.params[i]);
+    bad = cudaGraphExecKernelNodeSetParams(instance.executable, region.nodes[i], &traced.params[i]);
   }
   if (is_sticky(bad)) {
     return report_call(graph.device, bad, "changing a graph", error, where);

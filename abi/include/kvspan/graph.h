@@ -2,7 +2,7 @@
 /* DRAFT. Recording submits that carry no points, and launching them again with new arguments.
  * Ids are final, everything else may change; a host that includes this opts in. Not in kvspan.h.
  * Arguments are given as the structs of the slots, not as bytes: which bytes a device wants is the
- * plugin's own matter. It keeps one block of them for each launch that may be in flight. */
+ * plugin's own matter. It keeps them once for each launch that may be in flight. */
 #ifndef KVSPAN_GRAPH_H
 #define KVSPAN_GRAPH_H
 
@@ -34,7 +34,7 @@ typedef struct kvspan_graph_arguments_t {
 
 typedef struct kvspan_graph_options_t {
   uint32_t struct_size;
-  uint32_t blocks; /* launches with arguments of their own that may be in flight, 2..8; 0 = 2 */
+  uint32_t launches_max; /* with arguments of their own, in flight at once: 2..8; 0 = 2 */
 } kvspan_graph_options_t;
 
 typedef struct kvspan_graph_table_t {
@@ -49,7 +49,7 @@ typedef struct kvspan_graph_table_t {
    * @unit   none
    * @own    the queue lives until end
    * @error  BUSY: the queue is recording already; next: end that recording
-   * @error  INVALID_ARG: fewer or more blocks than there may be
+   * @error  INVALID_ARG: launches_max is not one of these
    * @rule   KV-GRAPH-1 Between begin and end a copy is UNSUPPORTED at once and the recording goes
    * on. */
   kvspan_result_t(KVSPAN_CALL* begin)(kvspan_queue_t* queue,
@@ -81,7 +81,7 @@ typedef struct kvspan_graph_table_t {
    * @error  what the recorded slot says to these arguments; its place is within them
    * @error  UNSUPPORTED: these arguments need other device work than was recorded; next: record
    * again
-   * @error  QUEUE_FULL: blocks launches are in flight, required = blocks + 1; next: wait for one
+   * @error  QUEUE_FULL: launches_max are in flight, required = launches_max + 1; next: wait for one
    * @error  as a submit
    * @rule   KV-GRAPH-3 A launch has the bits of the submits it recorded, with its arguments.
    * @rule   KV-GRAPH-5 A refused launch enqueues nothing, and the next one without arguments runs

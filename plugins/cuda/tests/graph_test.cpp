@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // On a card: the graph table. A launch has the bits of the submits it recorded, with new arguments
-// those of the submits that carry these; recordings take no copies and no points; blocks in flight
-// are not touched; memories of a graph stay.
+// those of the submits that carry these; recordings take no copies and no points; launches in
+// flight keep theirs; memories of a graph stay.
 #include "engine.hpp"
 
 #include <cstring>
@@ -27,17 +27,17 @@ class GraphTest : public EngineTest {
 
   void finish() { EXPECT_EQ(plugin_.queue()->destroy(queue_, &error_), KVSPAN_OK); }
 
-  void begin(uint32_t blocks) {
-    const kvspan_graph_options_t options{sizeof options, blocks};
+  void begin(uint32_t launches_max) {
+    const kvspan_graph_options_t options{sizeof options, launches_max};
     good(graph_->begin(queue_, &options, &error_), "graph.begin");
   }
 
   // Encode and run of a round, recorded.
-  kvspan_graph_t* record(uint32_t round, uint32_t blocks) {
+  kvspan_graph_t* record(uint32_t round, uint32_t launches_max) {
     RoundArgs made;
     fill_round(round, made);
     const kvspan_submit_t plain = no_points();
-    begin(blocks);
+    begin(launches_max);
     good(plugin_.codec()->encode(queue_, made.items, 2, &plain, &error_), "codec.encode");
     good(plugin_.attention()->run(queue_, &made.args, &plain, &error_), "attention.run");
     kvspan_graph_t* graph = nullptr;
@@ -158,19 +158,19 @@ TEST_F(GraphTest, TheFirstLaunchIsWhatWasRecorded) {
   finish();
 }
 
-// Launches behind the gate: their arguments wait with them, and no block is used twice.
-TEST_F(GraphTest, BlocksInFlightKeepTheirArguments) {
-  constexpr uint32_t kBlocks = 3;
+// Launches behind the gate: their arguments wait with them, and nothing of them is used twice.
+TEST_F(GraphTest, LaunchesInFlightKeepTheirArguments) {
+  constexpr uint32_t kLaunches = 3;
   start(8);
-  const std::vector<std::vector<float>> wanted = direct(kBlocks);
-  kvspan_graph_t* const graph = record(0, kBlocks);
+  const std::vector<std::vector<float>> wanted = direct(kLaunches);
+  kvspan_graph_t* const graph = record(0, kLaunches);
   cudaEvent_t event = nullptr;
   ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
-  float* const outputs = engine_floats(uint64_t{kBlocks} * Layer::kQueryFloats);
+  float* const outputs = engine_floats(uint64_t{kLaunches} * Layer::kQueryFloats);
   close_gate();
   const kvspan_submit_t plain = no_points();
   RoundArgs made;
-  for (uint32_t round = 0; round < kBlocks; ++round) {
+  for (uint32_t round = 0; round < kLaunches; ++round) {
     ASSERT_EQ(launch_produce(stream_, rows_, Layer::kRoundFloats, round), cudaSuccess);
     ASSERT_EQ(cudaEventRecord(event, stream_), cudaSuccess);
     good(native()->import_point(queue_, as_integer(event), 0, &plain, &error_), "import_point");
@@ -184,16 +184,16 @@ TEST_F(GraphTest, BlocksInFlightKeepTheirArguments) {
                              Layer::kQueryFloats),
               cudaSuccess);
   }
-  EXPECT_EQ(launch(graph, made, value_ + 1), KVSPAN_E_QUEUE_FULL) << "no block is left";
-  EXPECT_EQ(error_.required, kBlocks + 1);
+  EXPECT_EQ(launch(graph, made, value_ + 1), KVSPAN_E_QUEUE_FULL) << "no more fit";
+  EXPECT_EQ(error_.required, kLaunches + 1);
   EXPECT_EQ(graph_->destroy(graph, &error_), KVSPAN_E_BUSY);
   EXPECT_EQ(cudaStreamQuery(stream_), cudaErrorNotReady) << "somebody waited";
   open_gate();
   wait_for(value_);
   ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-  std::vector<float> read(kBlocks * Layer::kQueryFloats);
+  std::vector<float> read(kLaunches * Layer::kQueryFloats);
   ASSERT_EQ(cudaMemcpy(read.data(), outputs, 4 * read.size(), cudaMemcpyDeviceToHost), cudaSuccess);
-  for (uint32_t round = 0; round < kBlocks; ++round) {
+  for (uint32_t round = 0; round < kLaunches; ++round) {
     const auto from = read.begin() + round * Layer::kQueryFloats;
     EXPECT_TRUE(same_bits({from, from + Layer::kQueryFloats}, wanted[round])) << round;
   }
