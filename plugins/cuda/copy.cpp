@@ -90,10 +90,11 @@ class CopyTask final : public Task {
     uint8_t* const target = address_of(segment.target, segment.target_offset);
     const bool dense = segment.rows == 1 || (segment.source_pitch == segment.bytes &&
                                              segment.target_pitch == segment.bytes);
+    const Memory& from = *memory_of(segment.source);
+    const Memory& to = *memory_of(segment.target);
     // Between two host memories the engine's call would run on the calling thread.
-    const bool crosses = memory_of(segment.source)->kind == KVSPAN_MEMORY_DEVICE ||
-                         memory_of(segment.target)->kind == KVSPAN_MEMORY_DEVICE;
-    if (dense && crosses) {
+    const bool crosses = from.kind == KVSPAN_MEMORY_DEVICE || to.kind == KVSPAN_MEMORY_DEVICE;
+    if (dense && crosses && !from.pieced && !to.pieced) {
       body.targets[body.engine_count] = target;
       body.sources[body.engine_count] = source;
       body.sizes[body.engine_count++] = bytes_of(segment);

@@ -200,10 +200,9 @@ kvspan_result_t add_shapes(const kvspan_prepare_t& request,
 
 // Gives every queue slabs for the limits. The device's mutex is held.
 kvspan_result_t reserve_all(Device& device,
-                            const Limits& limits,
+                            const Reserved& wanted,
                             kvspan_error_t* error,
                             const char* where) {
-  const uint64_t slab_bytes = prepared_slab_bytes(limits);
   for (Queue* queue = device.queues; queue != nullptr; queue = queue->next) {
     if (const uint32_t pending = queue->in_flight()) {
       return sdk::fail_amount(error,
@@ -215,7 +214,7 @@ kvspan_result_t reserve_all(Device& device,
     }
   }
   for (Queue* queue = device.queues; queue != nullptr; queue = queue->next) {
-    const kvspan_result_t bad = queue->reserve(slab_bytes, error, where);
+    const kvspan_result_t bad = queue->reserve(wanted, error, where);
     if (bad != KVSPAN_OK) {
       return bad;
     }
@@ -259,7 +258,8 @@ kvspan_result_t KVSPAN_CALL device_prepare(kvspan_device_t* handle,
     }
     const Current current(device.driver, device.context);
     const std::lock_guard lock(device.mutex);
-    if (const kvspan_result_t bad = reserve_all(device, limits, error, kWhere)) {
+    const Reserved wanted{prepared_slab_bytes(limits), request->depth};
+    if (const kvspan_result_t bad = reserve_all(device, wanted, error, kWhere)) {
       return bad;
     }
     kvspan_prepared_t prepared{};
@@ -267,6 +267,9 @@ kvspan_result_t KVSPAN_CALL device_prepare(kvspan_device_t* handle,
     prepared.locked_bytes = prepared.host_bytes;
     if (const kvspan_result_t bad = sdk::give(out_prepared, prepared, error, kWhere, 3)) {
       return bad;
+    }
+    for (Queue* queue = device.queues; queue != nullptr; queue = queue->next) {
+      queue->use_reserved(wanted);
     }
     device.prepared = limits;
     device.prepared_depth = request->depth;

@@ -35,6 +35,7 @@ struct Bytes {
   uint8_t* address = nullptr;
   uint8_t* host_address = nullptr;
   uint64_t held = 0;
+  bool pieced = false;
 };
 
 kvspan_result_t report_exhausted(Wanted wanted,
@@ -91,11 +92,13 @@ cudaError_t take_host(Device& device, uint64_t bytes, Bytes& taken) {
     }
     madvise(start, held, MADV_HUGEPAGE);  // advice: locking and copying then touch fewer pages
   }
-  const cudaError_t bad = device.plugin.registry.lock(start, held, taken.address);
+  LockedPages locked;
+  const cudaError_t bad = device.plugin.registry.lock(start, held, locked);
   if (bad != cudaSuccess) {
     munmap(start, held);
     return bad;
   }
+  taken.address = locked.on_device;
   taken.host_address = start;
   taken.held = held;
   return cudaSuccess;
@@ -149,8 +152,13 @@ kvspan_result_t make_memory(Device& device,
   const std::lock_guard lock(device.mutex);
   ++device.object_count;
   count_bytes(device, wanted, bytes);
-  *out_memory = handle_of(new (block) Memory{
-      device, wanted.kind, bytes.address, bytes.host_address, wanted.bytes, bytes.held});
+  *out_memory = handle_of(new (block) Memory{device,
+                                             wanted.kind,
+                                             bytes.address,
+                                             bytes.host_address,
+                                             wanted.bytes,
+                                             bytes.held,
+                                             bytes.pieced});
   return KVSPAN_OK;
 }
 
@@ -250,10 +258,13 @@ kvspan_result_t lock_import(
     return KVSPAN_OK;
   }
   cudaError_t bad = cudaSuccess;
+  LockedPages locked;
   {
     const Current current(device.driver, device.context);
-    bad = device.plugin.registry.lock(bytes.host_address, wanted.bytes, bytes.address);
+    bad = device.plugin.registry.lock(bytes.host_address, wanted.bytes, locked);
   }
+  bytes.address = locked.on_device;
+  bytes.pieced = locked.pieced;
   bytes.held = wanted.bytes;
   if (bad == cudaSuccess) {
     return KVSPAN_OK;
@@ -267,8 +278,8 @@ kvspan_result_t lock_import(
   sdk::fail_argument(error,
                      {2},
                      where,
-                     "these pages cannot be locked (%s): import mapped, writable pages, none of "
-                     "them locked by another range",
+                     "these pages cannot be locked (%s): import mapped, writable pages, none "
+                     "locked by others or released while an import beside them lives",
                      cudaGetErrorName(bad));
   if (error != nullptr) {
     error->native_code = static_cast<int32_t>(bad);

@@ -19,6 +19,7 @@ struct Memory {
   uint8_t* const host_address;  // as the host sees it; nullptr for DEVICE
   const uint64_t bytes;
   const uint64_t held_bytes;      // allocated, mapped or locked for it; 0 of an engine's
+  const bool pieced;              // several locks hold its pages: nothing for the copy engine
   std::atomic<uint64_t> uses{0};  // times that pending work names it
   std::atomic<uint64_t> pins{0};  // times that a graph names it
 };

@@ -16,8 +16,8 @@ struct Slab {
   uint64_t bytes = 0;
 };
 
-// Sizes are powers of two; slabs of one size are kept in a list. Any thread; the device's context
-// is current.
+// Sizes of grown slabs are powers of two; those of one size are kept in a list. What is reserved is
+// exact, to a page. Any thread; the device's context is current.
 class PinnedPool {
  public:
   PinnedPool() = default;
@@ -32,6 +32,13 @@ class PinnedPool {
   [[nodiscard]] cudaError_t grow(Slab& slab, uint64_t bytes) noexcept;
 
   void give_back(Slab& slab) noexcept;
+
+  // Makes `slab` hold `bytes` at least, all in one; gives back what it held before, unless that is
+  // enough. On failure it keeps what it held.
+  [[nodiscard]] cudaError_t reserve(Slab& slab, uint64_t bytes) noexcept;
+
+  // Undoes reserve(): for the next one that fits.
+  void unreserve(Slab& slab) noexcept;
 
   // Frees all chunks: every slab is dead then.
   void clear() noexcept;
@@ -48,12 +55,16 @@ class PinnedPool {
 
   struct Chunk {
     Chunk* next;
-    uint64_t bytes;
+    uint64_t bytes;  // all of it
+    bool reservable;
+    bool reserved;
   };
 
   static uint32_t class_of(uint64_t bytes) noexcept;
   void keep(uint8_t* data, uint64_t bytes) noexcept;
+  Chunk* make_chunk(uint64_t bytes, bool reservable, cudaError_t& bad) noexcept;
   cudaError_t add_chunk(uint64_t slab_bytes) noexcept;
+  Chunk* find_reservable(uint64_t bytes) const noexcept;
 
   mutable std::mutex mutex_;
   Link* free_[kClasses] = {};  // slabs of 2^class bytes

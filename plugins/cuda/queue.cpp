@@ -47,10 +47,7 @@ kvspan_result_t check_options(const kvspan_queue_options_t* options,
 }
 
 // Counts a queue in, or says why there is no room for one.
-kvspan_result_t admit(Device& device,
-                      uint64_t& slab_bytes,
-                      kvspan_error_t* error,
-                      const char* where) {
+kvspan_result_t admit(Device& device, Reserved& wanted, kvspan_error_t* error, const char* where) {
   const std::lock_guard lock(device.mutex);
   if (device.queue_count == kQueuesMax) {
     return sdk::fail_reasons(
@@ -58,7 +55,9 @@ kvspan_result_t admit(Device& device,
   }
   ++device.queue_count;
   ++device.object_count;
-  slab_bytes = device.prepared.has_value() ? prepared_slab_bytes(*device.prepared) : 0;
+  if (device.prepared.has_value()) {
+    wanted = {prepared_slab_bytes(*device.prepared), device.prepared_depth};
+  }
   return KVSPAN_OK;
 }
 
@@ -140,14 +139,14 @@ kvspan_result_t make_queue(Device& device,
                            kvspan_queue_t** out_queue,
                            kvspan_error_t* error,
                            const char* where) {
-  uint64_t slab_bytes = 0;
-  if (const kvspan_result_t bad = admit(device, slab_bytes, error, where)) {
+  Reserved wanted;
+  if (const kvspan_result_t bad = admit(device, wanted, error, where)) {
     return bad;
   }
   Queue* const queue = device.host.make<Queue>(device, depth, imported);
   const kvspan_result_t result = queue == nullptr
                                      ? report_no_host_memory(sizeof(Queue), error, where)
-                                     : queue->start(slab_bytes, error, where);
+                                     : queue->start(wanted, error, where);
   if (result != KVSPAN_OK && queue != nullptr) {
     device.host.unmake(queue);
   }

@@ -121,6 +121,12 @@ class Task {
 
 class Recorder;  // graph.hpp
 
+// What prepare() reserves in each queue.
+struct Reserved {
+  uint64_t slab_bytes = 0;  // of a submit; 0 = nothing is reserved
+  uint32_t depth = 0;       // submits in flight at most; 0 = the queue's own depth
+};
+
 class Queue {
  public:
   // `imported`: the engine's stream; nullptr = the queue makes one.
@@ -133,9 +139,8 @@ class Queue {
   Queue& operator=(Queue&&) = delete;
   ~Queue();
 
-  // Makes stream, events and ring, with slabs of `slab_bytes` where that is not 0, and starts the
-  // thread.
-  kvspan_result_t start(uint64_t slab_bytes, kvspan_error_t* error, const char* where);
+  // Makes stream, events and ring, with what prepare() promised, and starts the thread.
+  kvspan_result_t start(const Reserved& wanted, kvspan_error_t* error, const char* where);
 
   // Checks `submit` by KV-SUBMIT-1..8 and puts the task on the stream; SYNC(queue). On failure
   // nothing changed. `submit` is the slot's argument number `argument`. The task's own arguments
@@ -163,11 +168,13 @@ class Queue {
   // Submits that have not settled. The device's mutex is held.
   [[nodiscard]] uint32_t in_flight() const { return static_cast<uint32_t>(head_ - tail_); }
 
-  // Replaces all slabs that are smaller; on failure the old ones stay. Nothing is in flight; the
-  // device's context is current.
-  [[nodiscard]] kvspan_result_t reserve(uint64_t slab_bytes,
+  // Room for the slabs of as many submits as may be in flight, which use_reserved() then takes into
+  // use; what was in use stays so until then. Nothing is in flight; the device's context is
+  // current.
+  [[nodiscard]] kvspan_result_t reserve(const Reserved& wanted,
                                         kvspan_error_t* error,
                                         const char* where);
+  void use_reserved(const Reserved& wanted);
 
   Queue* next = nullptr;  // of Device::queues
 
@@ -199,8 +206,15 @@ class Queue {
 
   Packet& packet_at(uint64_t index) const { return packets_[index % depth_]; }
 
+  [[nodiscard]] uint32_t reserved_depth(const Reserved& wanted) const;
+
+  // The slab of the next submit, `bytes` at least: a reserved one where that is enough.
+  cudaError_t find_slab(Packet& packet, uint64_t bytes, uint8_t*& found);
+
   Device& device_;
   const uint32_t depth_;
+  Slab reserved_;          // slabs of prepare(), one behind another
+  Reserved reserved_for_;  // what of it is in use: depth is never 0 then
   Block ring_;
   Packet* packets_ = nullptr;  // [depth_] in ring_
   cudaStream_t stream_;

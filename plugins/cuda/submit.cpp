@@ -160,12 +160,13 @@ kvspan_result_t Queue::place(Packet& packet,
   Cutter counter(nullptr);
   cut_packet(counter, packet, counts);
   task.lay_out(counter);
-  if (const cudaError_t bad = device_.pinned.grow(packet.slab, counter.bytes())) {
+  uint8_t* slab = nullptr;
+  if (const cudaError_t bad = find_slab(packet, counter.bytes(), slab)) {
     return bad == cudaErrorMemoryAllocation
                ? report_no_host_memory(counter.bytes(), error, where)
                : report_call(device_, bad, "making room for a submit", error, where);
   }
-  Cutter cutter(packet.slab.data);
+  Cutter cutter(slab);
   cut_packet(cutter, packet, counts);
   task.lay_out(cutter);
   Uses uses(packet.memories);
