@@ -18,7 +18,7 @@ import time
 try:
     import torch
 except ImportError as problem:
-    print(f"SKIP: {problem}")
+    print(f"SKIPPED: {problem}")
     sys.exit(77)
 
 U32, U64, PTR = c.c_uint32, c.c_uint64, c.c_void_p
@@ -343,7 +343,7 @@ def check(name: str, backend: Backend, stream, imported: bool) -> None:
 
 def main() -> int:
     if not torch.cuda.is_available():
-        print("SKIP: torch finds no card")
+        print("SKIPPED: torch finds no card")
         return 77
     torch.cuda.init()
     torch.zeros(1, device="cuda")
