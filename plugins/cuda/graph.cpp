@@ -83,8 +83,8 @@ class Recording final : public Recorder {
       return placed;
     }
     recorded->where = where;
-    (last == nullptr ? graph.first : last->next) = recorded;
-    last = recorded;
+    (last_ == nullptr ? graph.first : last_->next) = recorded;
+    last_ = recorded;
     ++graph.submit_count;
     for (uint32_t i = 0; i < graph.instance_count && failure == KVSPAN_OK; ++i) {
       failure = append_kernels(graph, graph.instances[i], recorded->regions[i], error, where);
@@ -110,7 +110,7 @@ class Recording final : public Recorder {
     return bad;
   }
 
-  Recorded* last = nullptr;
+  Recorded* last_ = nullptr;
 };
 
 kvspan_result_t start_instances(Graph& graph, kvspan_error_t* error, const char* where) {

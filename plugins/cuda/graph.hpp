@@ -22,14 +22,18 @@ inline constexpr uint32_t kGraphNodesMax = 4;  // kernels of one submit
 // Takes the tasks that are submitted to a queue instead of its stream.
 class Recorder {
  public:
+  Recorder() = default;
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+  Recorder(Recorder&&) = delete;
+  Recorder& operator=(Recorder&&) = delete;
+  virtual ~Recorder() = default;
+
   virtual kvspan_result_t take(Task& task,
                                const kvspan_submit_t& submit,
                                uint32_t argument,
                                kvspan_error_t* error,
                                const char* where) = 0;
-
- protected:
-  ~Recorder() = default;
 };
 
 // One submit in one instance.

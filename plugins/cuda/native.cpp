@@ -266,7 +266,7 @@ kvspan_result_t hold(Device& device, const Point& point, cudaStream_t stream, Ca
 kvspan_result_t export_checked(
     Device& device, const Point& point, uint64_t handle, kvspan_error_t* error, const char* where) {
   const Current current(device.driver, device.context);
-  const cudaStream_t stream = stream_of(device, handle);
+  auto* const stream = stream_of(device, handle);
   if (stream == nullptr) {
     return sdk::fail_argument(
         error,

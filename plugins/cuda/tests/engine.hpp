@@ -73,6 +73,9 @@ struct RoundArgs {
   RoundArgs() = default;
   RoundArgs(const RoundArgs&) = delete;
   RoundArgs& operator=(const RoundArgs&) = delete;
+  RoundArgs(RoundArgs&&) = delete;
+  RoundArgs& operator=(RoundArgs&&) = delete;
+  ~RoundArgs() = default;
 
   kvspan_codec_item_t items[2] = {};
   uint64_t visible_end = 0;

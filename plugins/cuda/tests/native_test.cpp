@@ -257,7 +257,7 @@ TEST_F(NativeTest, AnyContextOfTheDeviceWillDo) {
   auto* const destroy = driver<CUresult(CUcontext)>("cuCtxDestroy", 4000);
   auto* const set_current = driver<CUresult(CUcontext)>("cuCtxSetCurrent", 12000);
   ASSERT_NE(create, nullptr);
-  const CUcontext primary = context_;
+  auto* const primary = context_;
   CUcontext made = nullptr;
   ASSERT_EQ(create(&made, 0, 0), CUDA_SUCCESS);
   context_ = made;

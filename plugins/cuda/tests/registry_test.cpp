@@ -30,6 +30,8 @@ struct FakeLocks {
   }
 };
 
+// CUDA's functions know no object.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 FakeLocks* fake_locks = nullptr;
 
 uintptr_t number(const void* address) {
@@ -38,7 +40,7 @@ uintptr_t number(const void* address) {
 
 }  // namespace
 
-// NOLINTBEGIN(readability-identifier-naming): these stand in for CUDA's own.
+// NOLINTBEGIN(readability-*): these stand in for CUDA's own.
 cudaError_t cudaHostRegister(void* address, std::size_t bytes, unsigned int) {
   if (fake_locks->fails_in != 0 && --fake_locks->fails_in == 0) {
     return cudaErrorMemoryAllocation;
@@ -65,7 +67,7 @@ cudaError_t cudaGetLastError() {
   return cudaSuccess;
 }
 
-// NOLINTEND(readability-identifier-naming)
+// NOLINTEND(readability-*)
 
 namespace kvspan::cuda {
 namespace {
@@ -90,13 +92,13 @@ struct Range {
 
 class RegistryTest : public testing::Test {
  protected:
-  RegistryTest() {
+  void SetUp() override {
     services_.alloc = take;
     services_.free = give;
     fake_locks = &locks_;
   }
 
-  ~RegistryTest() override { fake_locks = nullptr; }
+  void TearDown() override { fake_locks = nullptr; }
 
   // No byte of these pages is touched: addresses are all that counts.
   static uint8_t* page(uint64_t number) {
