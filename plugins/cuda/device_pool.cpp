@@ -2,6 +2,8 @@
 // Read first: device_pool.hpp.
 #include "device_pool.hpp"
 
+#include <cuda.h>
+
 namespace kvspan::cuda {
 
 cudaError_t DevicePool::open(int index) noexcept {
@@ -60,6 +62,15 @@ void DevicePool::give_back(uint8_t* taken) noexcept {
   cudaFreeAsync(taken, stream_);
   cudaStreamSynchronize(stream_);
   cudaMemPoolTrimTo(pool_, 0);  // an engine's own allocator may want it
+}
+
+uint64_t DevicePool::held_bytes_max() const noexcept {
+  cuuint64_t held = 0;
+  if (pool_ == nullptr ||
+      cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemHigh, &held) != cudaSuccess) {
+    return 0;
+  }
+  return held;
 }
 
 }  // namespace kvspan::cuda

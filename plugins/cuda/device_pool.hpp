@@ -28,6 +28,10 @@ class DevicePool {
   [[nodiscard]] cudaError_t take(uint64_t bytes, uint8_t*& taken) noexcept;
   void give_back(uint8_t* taken) noexcept;
 
+  // The most bytes of the card that the pool ever held: it takes them in pieces of 32 MiB. 0 = not
+  // known.
+  [[nodiscard]] uint64_t held_bytes_max() const noexcept;
+
  private:
   cudaMemPool_t pool_ = nullptr;   // nullptr: plain allocations
   cudaStream_t stream_ = nullptr;  // orders taking and giving back; nothing else is on it

@@ -23,8 +23,8 @@ void discard(Graph& graph) {
     while (graph.first != nullptr) {
       Recorded* const recorded = graph.first;
       graph.first = recorded->next;
-      for (Region& region : recorded->regions) {
-        clear_region(graph, region);
+      for (Placed& placed : recorded->placed) {
+        clear_placed(graph, placed);
       }
       device.host.unmake(recorded);
     }
@@ -74,22 +74,22 @@ class Recording final : public Recorder {
     if (recorded == nullptr) {
       return report_no_host_memory(sizeof(Recorded), error, where);
     }
-    const kvspan_result_t placed = place(*recorded, task, error, where);
-    if (placed != KVSPAN_OK) {
-      for (Region& region : recorded->regions) {
-        clear_region(graph, region);
+    const kvspan_result_t bad = place(*recorded, task, error, where);
+    if (bad != KVSPAN_OK) {
+      for (Placed& placed : recorded->placed) {
+        clear_placed(graph, placed);
       }
       graph.device.host.unmake(recorded);
-      return placed;
+      return bad;
     }
     recorded->where = where;
     (last_ == nullptr ? graph.first : last_->next) = recorded;
     last_ = recorded;
     ++graph.submit_count;
     for (uint32_t i = 0; i < graph.instance_count && failure == KVSPAN_OK; ++i) {
-      failure = append_kernels(graph, graph.instances[i], recorded->regions[i], error, where);
+      failure = append_kernels(graph, graph.instances[i], recorded->placed[i], error, where);
     }
-    graph.kernel_count += recorded->regions[0].node_count;
+    graph.kernel_count += recorded->placed[0].node_count;
     return failure;
   }
 
@@ -105,7 +105,7 @@ class Recording final : public Recorder {
     }
     kvspan_result_t bad = KVSPAN_OK;
     for (uint32_t i = 0; i < graph.instance_count && bad == KVSPAN_OK; ++i) {
-      bad = place_region(graph, recorded.regions[i], task, reserve, error, where);
+      bad = place_submit(graph, recorded.placed[i], task, reserve, error, where);
     }
     return bad;
   }

@@ -37,7 +37,7 @@ class Recorder {
 };
 
 // One submit in one instance.
-struct Region {
+struct Placed {
   Slab slab;
   Memory** memories = nullptr;  // [memory_count] in the slab, each pinned
   uint64_t memory_count = 0;
@@ -53,7 +53,7 @@ struct Region {
 struct Recorded {
   const char* where = "";  // the slot's name
   bool changed = false;    // some instance holds other arguments than the recorded ones
-  Region regions[kGraphInstancesMax];
+  Placed placed[kGraphInstancesMax];
   Recorded* next = nullptr;
 };
 
@@ -77,26 +77,26 @@ struct Graph {
   cudaStream_t scratch = nullptr;  // kernels are recorded on it, never run
 };
 
-// record.cpp. Fills the region's slab with the task's arguments, which kernels then read, and pins
+// record.cpp. Fills a slab with the task's arguments, which kernels then read, and pins
 // their memories; what it held before is let go. `reserve` bytes of slab at least.
-kvspan_result_t place_region(Graph& graph,
-                             Region& region,
+kvspan_result_t place_submit(Graph& graph,
+                             Placed& placed,
                              Task& task,
                              uint64_t reserve,
                              kvspan_error_t* error,
                              const char* where);
 
-// Appends the region's kernels to an instance that has no executable yet.
+// Appends the submit's kernels to an instance that has no executable yet.
 kvspan_result_t append_kernels(Graph& graph,
                                GraphInstance& instance,
-                               Region& region,
+                               Placed& placed,
                                kvspan_error_t* error,
                                const char* where);
 
-// Gives an instance's executable what the region's kernels need now, where that changed.
+// Gives an instance's executable what the submit's kernels need now, where that changed.
 kvspan_result_t renew_kernels(Graph& graph,
                               GraphInstance& instance,
-                              Region& region,
+                              Placed& placed,
                               kvspan_error_t* error,
                               const char* where);
 
@@ -109,7 +109,7 @@ kvspan_result_t launch_graph(Queue& queue,
                              kvspan_error_t* error);
 
 // Lets memories and slab go. The context is current.
-void clear_region(Graph& graph, Region& region);
+void clear_placed(Graph& graph, Placed& placed);
 
 // Ends what a queue records; without `keep_graph` nothing is left of it. graph.cpp.
 void end_recording(Queue& queue, bool keep_graph);

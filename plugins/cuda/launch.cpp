@@ -23,7 +23,7 @@ class Renewal final : public Recorder {
                        uint32_t,
                        kvspan_error_t* error,
                        const char* where) override {
-    Region& region = recorded->regions[instance_];
+    Placed& placed = recorded->placed[instance_];
     if (std::strcmp(where, recorded->where) != 0) {
       return sdk::fail_argument(error,
                                 {3, offsetof(kvspan_graph_arguments_t, kind)},
@@ -33,10 +33,10 @@ class Renewal final : public Recorder {
                                 recorded->where);
     }
     const Current current(graph_.device.driver, graph_.device.context);
-    kvspan_result_t bad = place_region(graph_, region, task, 0, error, where);
+    kvspan_result_t bad = place_submit(graph_, placed, task, 0, error, where);
     if (bad == KVSPAN_OK) {
       recorded->changed = true;
-      bad = renew_kernels(graph_, graph_.instances[instance_], region, error, where);
+      bad = renew_kernels(graph_, graph_.instances[instance_], placed, error, where);
     }
     return bad;
   }

@@ -131,7 +131,7 @@ void count_bytes(Device& device, Wanted wanted, const Bytes& bytes) {
     return;
   }
   device.counters.device_allocations.fetch_add(1, std::memory_order_relaxed);
-  device.device_bytes += wanted.bytes;
+  device.device_bytes += bytes.held;
   if (device.device_bytes > device.device_bytes_max) {
     device.device_bytes_max = device.device_bytes;
   }
@@ -359,8 +359,7 @@ kvspan_result_t KVSPAN_CALL memory_release(kvspan_memory_t* handle,
                        kWhere,
                        "a graph names this memory: destroy the graph, then release");
     }
-    const bool counted = memory->kind == KVSPAN_MEMORY_DEVICE && memory->held_bytes != 0;
-    device.device_bytes -= counted ? memory->bytes : 0;
+    device.device_bytes -= memory->kind == KVSPAN_MEMORY_DEVICE ? memory->held_bytes : 0;
     --device.object_count;
   }
   const Host& host = device.host;

@@ -63,12 +63,12 @@ cudaError_t read_nodes(Traced& traced) {
   return bad;
 }
 
-cudaError_t trace(Graph& graph, const Region& region, Traced& traced) {
+cudaError_t trace(Graph& graph, const Placed& placed, Traced& traced) {
   cudaError_t bad = cudaStreamBeginCapture(graph.scratch, cudaStreamCaptureModeRelaxed);
   if (bad != cudaSuccess) {
     return bad;
   }
-  bad = region.issue({graph.device, graph.scratch, {nullptr, nullptr}}, region.body);
+  bad = placed.issue({graph.device, graph.scratch, {nullptr, nullptr}}, placed.body);
   const cudaError_t ended = cudaStreamEndCapture(graph.scratch, &traced.graph);
   bad = bad != cudaSuccess ? bad : ended;
   bad = bad == cudaSuccess ? read_nodes(traced) : bad;
@@ -77,28 +77,28 @@ cudaError_t trace(Graph& graph, const Region& region, Traced& traced) {
   return bad;
 }
 
-void pin(Region& region, uint64_t change) {
-  for (uint64_t i = 0; i < region.memory_count; ++i) {
-    region.memories[i]->pins.fetch_add(change, std::memory_order_relaxed);
+void pin(Placed& placed, uint64_t change) {
+  for (uint64_t i = 0; i < placed.memory_count; ++i) {
+    placed.memories[i]->pins.fetch_add(change, std::memory_order_relaxed);
   }
 }
 
 // On a lost device memories may be gone before the graph is.
-void let_go(Graph& graph, Region& region) {
+void let_go(Graph& graph, Placed& placed) {
   const std::lock_guard lock(graph.device.mutex);
   if (!graph.device.lost) {
-    pin(region, UINT64_MAX);  // minus 1
+    pin(placed, UINT64_MAX);  // minus 1
   }
-  region.memory_count = 0;
+  placed.memory_count = 0;
 }
 
 // Remembers what the nodes were made of.
-void remember(Graph& graph, Region& region) {
-  if (region.made_of.bytes() != region.body_bytes) {
-    region.made_of = Block::of(graph.device.host, region.body_bytes);
+void remember(Graph& graph, Placed& placed) {
+  if (placed.made_of.bytes() != placed.body_bytes) {
+    placed.made_of = Block::of(graph.device.host, placed.body_bytes);
   }
-  if (region.made_of.bytes() == region.body_bytes && region.body_bytes != 0) {
-    std::memcpy(region.made_of.data(), region.body, region.body_bytes);
+  if (placed.made_of.bytes() == placed.body_bytes && placed.body_bytes != 0) {
+    std::memcpy(placed.made_of.data(), placed.body, placed.body_bytes);
   }
 }
 
@@ -117,56 +117,56 @@ kvspan_result_t report_trace(Device& device,
 
 }  // namespace
 
-kvspan_result_t place_region(Graph& graph,
-                             Region& region,
+kvspan_result_t place_submit(Graph& graph,
+                             Placed& placed,
                              Task& task,
                              uint64_t reserve,
                              kvspan_error_t* error,
                              const char* where) {
   Device& device = graph.device;
-  let_go(graph, region);
+  let_go(graph, placed);
   Packet packet;
   const PacketCounts counts{0, 0, task.uses_max + 1};
   Cutter counter(nullptr);
   cut_packet(counter, packet, counts);
   task.lay_out(counter);
   const uint64_t bytes = counter.bytes() > reserve ? counter.bytes() : reserve;
-  uint8_t* const before = region.slab.data;
-  if (const cudaError_t bad = device.pinned.grow(region.slab, bytes)) {
+  uint8_t* const before = placed.slab.data;
+  if (const cudaError_t bad = device.pinned.grow(placed.slab, bytes)) {
     return bad == cudaErrorMemoryAllocation
                ? report_no_host_memory(bytes, error, where)
                : report_call(device, bad, "making room for arguments", error, where);
   }
-  if (region.slab.data != before) {
-    region.made_of = Block();
+  if (placed.slab.data != before) {
+    placed.made_of = Block();
   }
-  Cutter cutter(region.slab.data);
+  Cutter cutter(placed.slab.data);
   cut_packet(cutter, packet, counts);
   task.lay_out(cutter);
   Uses uses(packet.memories);
   task.fill(packet, uses);
-  region.memories = packet.memories;
-  region.memory_count = uses.count();
-  region.body = packet.body;
-  region.body_bytes = packet.body_bytes;
-  if (region.issue != packet.issue) {
-    region.issue = packet.issue;
-    region.made_of = Block();
+  placed.memories = packet.memories;
+  placed.memory_count = uses.count();
+  placed.body = packet.body;
+  placed.body_bytes = packet.body_bytes;
+  if (placed.issue != packet.issue) {
+    placed.issue = packet.issue;
+    placed.made_of = Block();
   }
   const std::lock_guard lock(device.mutex);
-  pin(region, 1);
+  pin(placed, 1);
   return KVSPAN_OK;
 }
 
 kvspan_result_t append_kernels(Graph& graph,
                                GraphInstance& instance,
-                               Region& region,
+                               Placed& placed,
                                kvspan_error_t* error,
                                const char* where) {
   Traced traced;
-  cudaError_t bad = trace(graph, region, traced);
+  cudaError_t bad = trace(graph, placed, traced);
   for (uint32_t i = 0; bad == cudaSuccess && i < traced.count; ++i) {
-    cudaGraphNode_t& node = region.nodes[i];
+    cudaGraphNode_t& node = placed.nodes[i];
     const std::size_t before = instance.last == nullptr ? 0 : 1;
     bad = cudaGraphAddKernelNode(&node, instance.graph, &instance.last, before, &traced.params[i]);
     bad = bad == cudaSuccess ? cudaGraphKernelNodeCopyAttributes(node, traced.nodes[i]) : bad;
@@ -175,35 +175,35 @@ kvspan_result_t append_kernels(Graph& graph,
   if (bad != cudaSuccess) {
     return report_trace(graph.device, bad, error, where);
   }
-  region.node_count = traced.count;
-  remember(graph, region);
+  placed.node_count = traced.count;
+  remember(graph, placed);
   return KVSPAN_OK;
 }
 
 kvspan_result_t renew_kernels(Graph& graph,
                               GraphInstance& instance,
-                              Region& region,
+                              Placed& placed,
                               kvspan_error_t* error,
                               const char* where) {
-  const uint64_t bytes = region.made_of.bytes();
-  if (bytes != 0 && bytes == region.body_bytes &&
-      std::memcmp(region.made_of.data(), region.body, bytes) == 0) {
+  const uint64_t bytes = placed.made_of.bytes();
+  if (bytes != 0 && bytes == placed.body_bytes &&
+      std::memcmp(placed.made_of.data(), placed.body, bytes) == 0) {
     return KVSPAN_OK;
   }
-  region.made_of = Block();
+  placed.made_of = Block();
   Traced traced;
-  cudaError_t bad = trace(graph, region, traced);
+  cudaError_t bad = trace(graph, placed, traced);
   if (bad != cudaSuccess) {
     return report_trace(graph.device, bad, error, where);
   }
-  for (uint32_t i = 0; bad == cudaSuccess && traced.count == region.node_count && i < traced.count;
+  for (uint32_t i = 0; bad == cudaSuccess && traced.count == placed.node_count && i < traced.count;
        ++i) {
-    bad = cudaGraphExecKernelNodeSetParams(instance.executable, region.nodes[i], &traced.params[i]);
+    bad = cudaGraphExecKernelNodeSetParams(instance.executable, placed.nodes[i], &traced.params[i]);
   }
   if (is_sticky(bad)) {
     return report_call(graph.device, bad, "changing a graph", error, where);
   }
-  if (bad != cudaSuccess || traced.count != region.node_count) {
+  if (bad != cudaSuccess || traced.count != placed.node_count) {
     return sdk::fail_reasons(error,
                              where,
                              0,
@@ -211,14 +211,14 @@ kvspan_result_t renew_kernels(Graph& graph,
                              "again",
                              cudaGetErrorName(bad));
   }
-  remember(graph, region);
+  remember(graph, placed);
   return KVSPAN_OK;
 }
 
-void clear_region(Graph& graph, Region& region) {
-  let_go(graph, region);
-  graph.device.pinned.give_back(region.slab);
-  region.made_of = Block();
+void clear_placed(Graph& graph, Placed& placed) {
+  let_go(graph, placed);
+  graph.device.pinned.give_back(placed.slab);
+  placed.made_of = Block();
 }
 
 }  // namespace kvspan::cuda
