@@ -9,9 +9,9 @@
 #include "kvspan/graph.h"
 #include "kvspan/kvspan.h"
 
-#include "device_pool.hpp"
 #include "driver.hpp"
 #include "host.hpp"
+#include "mem_pool.hpp"
 #include "pinned.hpp"
 #include "registry.hpp"
 
@@ -86,7 +86,7 @@ struct Device {
   CUdevice ordinal = 0;
   CUcontext context = nullptr;  // the device's primary one, retained; or an engine's
   bool borrowed = false;        // the engine's: never released
-  DevicePool pool;
+  MemPool pool{MemPool::Place::device};
   PinnedPool pinned;
   Counters counters;
   std::atomic<bool> lost{false};        // written under mutex

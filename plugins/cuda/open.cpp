@@ -69,7 +69,8 @@ kvspan_result_t start(Device& device,
   if (native == cudaErrorNoKernelImageForDevice || native == cudaErrorInvalidDeviceFunction) {
     return report_no_device(native, error, where);
   }
-  native = native == cudaSuccess ? device.pool.open(index) : native;
+  native = native != cudaSuccess ? native : device.pool.open(index);
+  native = native != cudaSuccess ? native : device.pinned.open(index);
   return native == cudaSuccess ? kvspan_result_t{KVSPAN_OK}
                                : report_native(native, "loading the kernels", error, where);
 }
@@ -81,7 +82,7 @@ void stop(Device& device) {
   {
     const Current current(device.driver, device.context);
     device.pool.close();
-    device.pinned.clear();
+    device.pinned.close();
   }
   if (!device.borrowed) {
     device.driver.primary_release(device.ordinal);

@@ -28,12 +28,12 @@ void PinnedPool::keep(uint8_t* data, uint64_t bytes) noexcept {
 PinnedPool::Chunk* PinnedPool::make_chunk(uint64_t bytes,
                                           bool reservable,
                                           cudaError_t& bad) noexcept {
-  void* made = nullptr;
-  bad = cudaHostAlloc(&made, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+  uint8_t* made = nullptr;
+  bad = pages_.take(bytes, made);
   if (bad != cudaSuccess) {
     return nullptr;
   }
-  auto* const chunk = static_cast<Chunk*>(made);
+  auto* const chunk = reinterpret_cast<Chunk*>(made);
   *chunk = {chunks_, bytes, reservable, false};
   chunks_ = chunk;
   bytes_ += bytes;
@@ -131,17 +131,18 @@ void PinnedPool::unreserve(Slab& slab) noexcept {
   slab = {};
 }
 
-void PinnedPool::clear() noexcept {
+void PinnedPool::close() noexcept {
   const std::lock_guard lock(mutex_);
   while (chunks_ != nullptr) {
     Chunk* const chunk = chunks_;
     chunks_ = chunk->next;
-    cudaFreeHost(chunk);
+    pages_.give_back(reinterpret_cast<uint8_t*>(chunk));
   }
   for (Link*& first : free_) {
     first = nullptr;
   }
   bytes_ = 0;
+  pages_.close();
 }
 
 uint64_t PinnedPool::bytes() const noexcept {

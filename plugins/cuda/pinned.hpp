@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slabs of page-locked memory that kernels read in place: where a submit keeps its descriptors.
 // They never travel through a stream, so that a small submit does not queue behind large copies.
-// A slab is never given back to the system before the device closes: freeing page-locked memory
-// waits for all work of the device, which no submit may do. Read next: queue.hpp (Packet).
+// A slab is never given back to the system before the device closes. Read next: queue.hpp
+// (Packet).
 #pragma once
+
+#include "mem_pool.hpp"
 
 #include <cstdint>
 #include <cuda_runtime_api.h>
@@ -27,6 +29,9 @@ class PinnedPool {
   PinnedPool& operator=(PinnedPool&&) = delete;
   ~PinnedPool() = default;
 
+  // For card `index`.
+  [[nodiscard]] cudaError_t open(int index) noexcept { return pages_.open(index); }
+
   // Makes `slab` hold `bytes` at least; a smaller one that it held goes back. On failure it keeps
   // what it held.
   [[nodiscard]] cudaError_t grow(Slab& slab, uint64_t bytes) noexcept;
@@ -41,7 +46,7 @@ class PinnedPool {
   void unreserve(Slab& slab) noexcept;
 
   // Frees all chunks: every slab is dead then.
-  void clear() noexcept;
+  void close() noexcept;
 
   // Page-locked bytes held.
   [[nodiscard]] uint64_t bytes() const noexcept;
@@ -67,6 +72,7 @@ class PinnedPool {
   Chunk* find_reservable(uint64_t bytes) const noexcept;
 
   mutable std::mutex mutex_;
+  MemPool pages_{MemPool::Place::host};
   Link* free_[kClasses] = {};  // slabs of 2^class bytes
   Chunk* chunks_ = nullptr;
   uint64_t bytes_ = 0;

@@ -201,6 +201,33 @@ TEST_F(NativeTest, NothingWaitsForTheEnginesStream) {
   ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
 }
 
+// Opening and closing neither.
+TEST_F(NativeTest, DevicesComeAndGoBesideTheEnginesWork) {
+  open(8, false);
+  close_gate();
+  kvspan_device_t* second = nullptr;
+  kvspan_queue_t* queue = nullptr;
+  kvspan_memory_t* memory = nullptr;
+  kvspan_fence_t* fence = nullptr;
+  const kvspan_queue_options_t options{sizeof options, KVSPAN_ROLE_COMPUTE, 0, 0};
+  good(native()->open(plugin_.self(), 0, as_integer(context_), &second, &error_), "native.open");
+  good(plugin_.queue()->create(second, &options, &queue, &error_), "queue.create");
+  good(plugin_.fence()->create(second, 0, &fence, &error_), "fence.create");
+  good(plugin_.memory()->alloc(second, KVSPAN_MEMORY_DEVICE, 4096, &memory, &error_), "alloc");
+  const kvspan_point_t point{fence, 1};
+  const kvspan_submit_t signals = signalling(point);
+  const kvspan_range_t range{memory, 0, 4096};
+  good(plugin_.copy()->fill(queue, &range, 7, 1, &signals, &error_), "copy.fill");
+  good(plugin_.fence()->wait(second, &point, 1, KVSPAN_WAIT_ALL, kWaitNs, &error_), "fence.wait");
+  good(plugin_.queue()->destroy(queue, &error_), "queue.destroy");
+  good(plugin_.fence()->destroy(fence, &error_), "fence.destroy");
+  good(plugin_.memory()->release(memory, &error_), "memory.release");
+  good(plugin_.device()->close(second, &error_), "device.close");
+  EXPECT_EQ(cudaStreamQuery(stream_), cudaErrorNotReady) << "one of these waited for the engine";
+  open_gate();
+  ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+}
+
 TEST_F(NativeTest, APointThatFailedHoldsNobody) {
   open(8, false);
   good(plugin_.fence()->fail(fence_, KVSPAN_E_CANCELLED, &error_), "fence.fail");
