@@ -85,6 +85,7 @@ class CodecTask final : public Task {
       uses.add(items_.data[i].plane.memory);
     }
     packet.body = arrays_.body;
+    packet.body_bytes = sizeof *arrays_.body;
     packet.bytes = 0;
     packet.issue = direction_ == Direction::encode ? issue_codec<Direction::encode>
                                                    : issue_codec<Direction::decode>;

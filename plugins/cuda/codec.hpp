@@ -48,7 +48,9 @@ constexpr uint64_t chunks_of(uint32_t head_size) {
   return (uint64_t{head_size} + kChunkElements - 1) / kChunkElements;
 }
 
-// codec_kernel.cu. `items` is read by the device.
+// codec_kernel.cu. `items` is read by the device. Loading is done once a device is open: CUDA loads
+// a kernel at its first launch otherwise, and may wait for all work of the context there.
+cudaError_t load_codec_kernels();
 cudaError_t launch_encode(cudaStream_t stream,
                           const CodecBody& body,
                           const uint32_t* cancel_word,

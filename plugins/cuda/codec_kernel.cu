@@ -100,6 +100,12 @@ uint32_t blocks_of(const CodecBody& body) {
 
 }  // namespace
 
+cudaError_t load_codec_kernels() {
+  cudaFuncAttributes unused{};
+  const cudaError_t bad = cudaFuncGetAttributes(&unused, codec_kernel<true>);
+  return bad != cudaSuccess ? bad : cudaFuncGetAttributes(&unused, codec_kernel<false>);
+}
+
 cudaError_t launch_encode(cudaStream_t stream,
                           const CodecBody& body,
                           const uint32_t* cancel_word,

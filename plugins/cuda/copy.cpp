@@ -56,7 +56,8 @@ uint64_t bytes_of(const kvspan_segment_t& segment) {
 
 class CopyTask final : public Task {
  public:
-  explicit CopyTask(sdk::List<kvspan_segment_t> segments) : segments_(segments) {
+  explicit CopyTask(sdk::List<kvspan_segment_t> segments)
+      : Task(Kind::copies), segments_(segments) {
     uses_max = 2 * uint64_t{segments.count};
   }
 
@@ -89,10 +90,11 @@ class CopyTask final : public Task {
     uint8_t* const target = address_of(segment.target, segment.target_offset);
     const bool dense = segment.rows == 1 || (segment.source_pitch == segment.bytes &&
                                              segment.target_pitch == segment.bytes);
+    const Memory& from = *memory_of(segment.source);
+    const Memory& to = *memory_of(segment.target);
     // Between two host memories the engine's call would run on the calling thread.
-    const bool crosses = memory_of(segment.source)->kind == KVSPAN_MEMORY_DEVICE ||
-                         memory_of(segment.target)->kind == KVSPAN_MEMORY_DEVICE;
-    if (dense && crosses) {
+    const bool crosses = from.kind == KVSPAN_MEMORY_DEVICE || to.kind == KVSPAN_MEMORY_DEVICE;
+    if (dense && crosses && !from.pieced && !to.pieced) {
       body.targets[body.engine_count] = target;
       body.sources[body.engine_count] = source;
       body.sizes[body.engine_count++] = bytes_of(segment);
@@ -169,6 +171,7 @@ class FillTask final : public Task {
     *body_ = {address_of(range_.memory, range_.offset), range_.bytes, pattern_, pattern_bytes_};
     uses.add(range_.memory);
     packet.body = body_;
+    packet.body_bytes = sizeof *body_;
     packet.bytes = range_.bytes;
     packet.issue = issue_fill;
   }

@@ -61,7 +61,8 @@ constexpr uint64_t units_of(uint64_t bytes, uint64_t rows) {
   return rows * ((bytes + kCopyUnitBytes - 1) / kCopyUnitBytes);
 }
 
-// copy_kernel.cu. `segments` is read by the device.
+// copy_kernel.cu. `segments` is read by the device. Loading: see codec.hpp.
+cudaError_t load_copy_kernels();
 cudaError_t launch_copy(cudaStream_t stream,
                         const CopyRows* segments,
                         uint32_t count,

@@ -67,6 +67,12 @@ __global__ void fill_kernel(FillBody fill, const uint32_t* word, uint32_t* seen)
 
 }  // namespace
 
+cudaError_t load_copy_kernels() {
+  cudaFuncAttributes unused{};
+  const cudaError_t bad = cudaFuncGetAttributes(&unused, copy_kernel);
+  return bad != cudaSuccess ? bad : cudaFuncGetAttributes(&unused, fill_kernel);
+}
+
 cudaError_t launch_copy(cudaStream_t stream,
                         const CopyRows* segments,
                         uint32_t count,

@@ -58,10 +58,18 @@ kvspan_result_t KVSPAN_CALL debug_counters(kvspan_device_t* handle,
   counters.device_allocations = device.counters.device_allocations.load(std::memory_order_relaxed);
   counters.submits = device.counters.submits.load(std::memory_order_relaxed);
   counters.launches = device.counters.launches.load(std::memory_order_relaxed);
+  uint64_t pool_bytes_max = 0;
+  {
+    const Current current(device.driver, device.context);
+    pool_bytes_max = device.pool.held_bytes_max();
+  }
   {
     const std::lock_guard lock(device.mutex);
     counters.device_bytes = device.device_bytes;
     counters.device_bytes_max = device.device_bytes_max;
+  }
+  if (counters.device_bytes_max < pool_bytes_max) {
+    counters.device_bytes_max = pool_bytes_max;
   }
   return sdk::give(out_counters, counters, error, kWhere, 2);
 }

@@ -8,7 +8,6 @@
 #include "kvspan/sdk/guard.hpp"
 #include "kvspan/sdk/validate_shape.hpp"
 
-#include "attention/kernel.hpp"
 #include "attention/rules.hpp"
 #include "layout.hpp"
 #include "queue.hpp"
@@ -20,8 +19,6 @@ namespace kvspan::cuda {
 
 namespace {
 
-// What a context of this plugin holds on an H200 with a driver for CUDA 13; an estimate.
-constexpr uint64_t kContextBytes = uint64_t{600} << 20;
 // Of what the driver says is free, a single allocation cannot have the last pieces.
 constexpr uint64_t kFreeReserveBytes = uint64_t{64} << 20;
 constexpr uint64_t kFreeGranuleBytes = uint64_t{2} << 20;
@@ -45,23 +42,6 @@ cudaError_t count_devices(uint32_t& count) noexcept {
     count = static_cast<uint32_t>(found);
   }
   return native == cudaErrorNoDevice ? cudaSuccess : native;
-}
-
-kvspan_result_t check_index(const void* self,
-                            uint32_t index,
-                            kvspan_error_t* error,
-                            const char* where) {
-  if (self == nullptr) {
-    return sdk::fail_argument(error, {1}, where, "the plugin is NULL: pass plugin.self");
-  }
-  uint32_t count = 0;
-  if (const cudaError_t native = count_devices(count)) {
-    return report_no_device(native, error, where);
-  }
-  if (index >= count) {
-    return sdk::fail_argument(error, {2}, where, "device %u of %u: call count again", index, count);
-  }
-  return KVSPAN_OK;
 }
 
 kvspan_device_info_t describe(const cudaDeviceProp& card) {
@@ -119,47 +99,6 @@ kvspan_result_t KVSPAN_CALL device_describe(void* self,
   return sdk::give(out_info, describe(card), error, kWhere, 3);
 }
 
-// Retains the primary context and looks whether the kernels of this build run there.
-kvspan_result_t start(Device& device, uint32_t index, kvspan_error_t* error, const char* where) {
-  if (!device.driver.find()) {
-    cudaGetLastError();
-    return report_no_device(cudaErrorInsufficientDriver, error, where);
-  }
-  CUresult made = device.driver.device_get(&device.ordinal, static_cast<int>(index));
-  made =
-      made != CUDA_SUCCESS ? made : device.driver.primary_retain(&device.context, device.ordinal);
-  if (made != CUDA_SUCCESS) {
-    device.context = nullptr;
-    const auto native = static_cast<cudaError_t>(made);  // both number these errors alike
-    if (made != CUDA_ERROR_OUT_OF_MEMORY) {
-      return report_no_device(native, error, where);
-    }
-    return sdk::fail_amount(error,
-                            KVSPAN_E_DEVICE_MEMORY,
-                            where,
-                            {KVSPAN_RESOURCE_DEVICE_MEMORY, kContextBytes, KVSPAN_UNKNOWN_AMOUNT},
-                            "the card has no room for a context: free some of its memory");
-  }
-  const Current current(device.driver, device.context);
-  const cudaError_t native = prepare_kernels();
-  if (native == cudaErrorNoKernelImageForDevice || native == cudaErrorInvalidDeviceFunction) {
-    return report_no_device(native, error, where);
-  }
-  return native == cudaSuccess ? kvspan_result_t{KVSPAN_OK}
-                               : report_native(native, "loading the kernels", error, where);
-}
-
-void stop(Device& device) {
-  if (device.context == nullptr) {
-    return;
-  }
-  {
-    const Current current(device.driver, device.context);
-    device.pinned.clear();
-  }
-  device.driver.primary_release(device.ordinal);
-}
-
 kvspan_result_t KVSPAN_CALL device_open(void* self,
                                         uint32_t index,
                                         kvspan_device_t** out_device,
@@ -172,19 +111,7 @@ kvspan_result_t KVSPAN_CALL device_open(void* self,
     if (out_device == nullptr) {
       return sdk::fail_argument(error, {3}, kWhere, "out_device is NULL: pass one");
     }
-    Plugin& plugin = *static_cast<Plugin*>(self);
-    Device* const device = plugin.host.make<Device>(plugin);
-    if (device == nullptr) {
-      return report_no_host_memory(sizeof(Device), error, kWhere);
-    }
-    if (const kvspan_result_t bad = start(*device, index, error, kWhere)) {
-      stop(*device);
-      plugin.host.unmake(device);
-      return bad;
-    }
-    plugin.devices_open.fetch_add(1);
-    *out_device = handle_of(device);
-    return KVSPAN_OK;
+    return open_device(*static_cast<Plugin*>(self), {index, nullptr}, out_device, error, kWhere);
   });
 }
 
@@ -202,14 +129,12 @@ kvspan_result_t KVSPAN_CALL device_close(kvspan_device_t* handle, kvspan_error_t
                                 KVSPAN_E_BUSY,
                                 kWhere,
                                 {KVSPAN_RESOURCE_NONE, 0, device->object_count},
-                                "%llu memories, queues and fences are alive: destroy them first",
+                                "%llu memories, queues, fences and graphs are alive: destroy "
+                                "them first",
                                 number(device->object_count));
       }
     }
-    Plugin& plugin = device->plugin;
-    stop(*device);
-    plugin.host.unmake(device);
-    plugin.devices_open.fetch_sub(1);
+    close_device(*device);
     return KVSPAN_OK;
   });
 }
@@ -275,10 +200,9 @@ kvspan_result_t add_shapes(const kvspan_prepare_t& request,
 
 // Gives every queue slabs for the limits. The device's mutex is held.
 kvspan_result_t reserve_all(Device& device,
-                            const Limits& limits,
+                            const Reserved& wanted,
                             kvspan_error_t* error,
                             const char* where) {
-  const uint64_t slab_bytes = prepared_slab_bytes(limits);
   for (Queue* queue = device.queues; queue != nullptr; queue = queue->next) {
     if (const uint32_t pending = queue->in_flight()) {
       return sdk::fail_amount(error,
@@ -290,7 +214,7 @@ kvspan_result_t reserve_all(Device& device,
     }
   }
   for (Queue* queue = device.queues; queue != nullptr; queue = queue->next) {
-    const kvspan_result_t bad = queue->reserve(slab_bytes, error, where);
+    const kvspan_result_t bad = queue->reserve(wanted, error, where);
     if (bad != KVSPAN_OK) {
       return bad;
     }
@@ -334,7 +258,8 @@ kvspan_result_t KVSPAN_CALL device_prepare(kvspan_device_t* handle,
     }
     const Current current(device.driver, device.context);
     const std::lock_guard lock(device.mutex);
-    if (const kvspan_result_t bad = reserve_all(device, limits, error, kWhere)) {
+    const Reserved wanted{prepared_slab_bytes(limits), request->depth};
+    if (const kvspan_result_t bad = reserve_all(device, wanted, error, kWhere)) {
       return bad;
     }
     kvspan_prepared_t prepared{};
@@ -343,6 +268,9 @@ kvspan_result_t KVSPAN_CALL device_prepare(kvspan_device_t* handle,
     if (const kvspan_result_t bad = sdk::give(out_prepared, prepared, error, kWhere, 3)) {
       return bad;
     }
+    for (Queue* queue = device.queues; queue != nullptr; queue = queue->next) {
+      queue->use_reserved(wanted);
+    }
     device.prepared = limits;
     device.prepared_depth = request->depth;
     return KVSPAN_OK;
@@ -350,6 +278,23 @@ kvspan_result_t KVSPAN_CALL device_prepare(kvspan_device_t* handle,
 }
 
 }  // namespace
+
+kvspan_result_t check_index(const void* self,
+                            uint32_t index,
+                            kvspan_error_t* error,
+                            const char* where) {
+  if (self == nullptr) {
+    return sdk::fail_argument(error, {1}, where, "the plugin is NULL: pass plugin.self");
+  }
+  uint32_t count = 0;
+  if (const cudaError_t native = count_devices(count)) {
+    return report_no_device(native, error, where);
+  }
+  if (index >= count) {
+    return sdk::fail_argument(error, {2}, where, "device %u of %u: call count again", index, count);
+  }
+  return KVSPAN_OK;
+}
 
 const kvspan_device_table_t kDeviceTable = {sizeof(kvspan_device_table_t),
                                             0,

@@ -6,10 +6,12 @@
 // Read next: queue.hpp (work), memory.hpp, fence.hpp, driver.hpp.
 #pragma once
 
+#include "kvspan/graph.h"
 #include "kvspan/kvspan.h"
 
 #include "driver.hpp"
 #include "host.hpp"
+#include "mem_pool.hpp"
 #include "pinned.hpp"
 #include "registry.hpp"
 
@@ -24,6 +26,8 @@ namespace kvspan::cuda {
 class Queue;
 struct Fence;
 
+// What a context of this plugin holds on an H200 with a driver for CUDA 13; an estimate.
+inline constexpr uint64_t kContextBytes = uint64_t{600} << 20;
 inline constexpr uint64_t kMemoryAlignment = 64;
 inline constexpr uint64_t kImportAlignment = 4096;  // a page
 inline constexpr uint64_t kAllocationBytesMax = uint64_t{1} << 46;
@@ -80,7 +84,9 @@ struct Device {
   const Host& host;
   Driver driver;
   CUdevice ordinal = 0;
-  CUcontext context = nullptr;  // the device's primary one, retained
+  CUcontext context = nullptr;  // the device's primary one, retained; or an engine's
+  bool borrowed = false;        // the engine's: never released
+  MemPool pool{MemPool::Place::device};
   PinnedPool pinned;
   Counters counters;
   std::atomic<bool> lost{false};        // written under mutex
@@ -91,7 +97,7 @@ struct Device {
   Fence* fences = nullptr;          // all of the device, linked
   Queue* queues = nullptr;          // all of the device, linked
   uint32_t queue_count = 0;
-  uint64_t object_count = 0;  // memories, queues and fences alive
+  uint64_t object_count = 0;  // memories, queues, fences and graphs alive
   uint64_t device_bytes = 0;  // of DEVICE memory, handed out
   uint64_t device_bytes_max = 0;
   std::optional<Limits> prepared;
@@ -107,6 +113,27 @@ inline Device* device_of(kvspan_device_t* handle) {
 inline kvspan_device_t* handle_of(Device* device) {
   return reinterpret_cast<kvspan_device_t*>(device);
 }
+
+// OK, or why there is no card `index`; `self` is the plugin.
+kvspan_result_t check_index(const void* self,
+                            uint32_t index,
+                            kvspan_error_t* error,
+                            const char* where);
+
+struct Opened {
+  uint32_t index;     // of the card; checked
+  CUcontext context;  // the engine's; nullptr = the primary one
+};
+
+// open.cpp. Makes a device, or nothing.
+kvspan_result_t open_device(Plugin& plugin,
+                            const Opened& opened,
+                            kvspan_device_t** out_device,
+                            kvspan_error_t* error,
+                            const char* where);
+
+// Ends a device without objects.
+void close_device(Device& device);
 
 // Error flags of a lost device: a real loss needs a new process, a planted one a new open.
 uint32_t lost_flags(const Device& device) noexcept;
@@ -140,6 +167,8 @@ extern const kvspan_fence_table_t kFenceTable;          // fence.cpp
 extern const kvspan_copy_table_t kCopyTable;            // copy.cpp
 extern const kvspan_codec_table_t kCodecTable;          // codec.cpp
 extern const kvspan_attention_table_t kAttentionTable;  // attention/table.cpp
+extern const kvspan_native_table_t kNativeTable;        // native.cpp
 extern const kvspan_debug_table_t kDebugTable;          // debug.cpp
+extern const kvspan_graph_table_t kGraphTable;          // graph.cpp
 
 }  // namespace kvspan::cuda

@@ -27,7 +27,9 @@ bool Driver::find() noexcept {
   return find_one("cuDeviceGet", device_get) &&
          find_one("cuDevicePrimaryCtxRetain", primary_retain) &&
          find_one("cuDevicePrimaryCtxRelease", primary_release) &&
-         find_one("cuCtxPushCurrent", push) && find_one("cuCtxPopCurrent", pop);
+         find_one("cuCtxPushCurrent", push) && find_one("cuCtxPopCurrent", pop) &&
+         find_one("cuCtxGetDevice", context_device) && find_one("cuStreamGetCtx", stream_context) &&
+         find_one("cuPointerGetAttributes", pointer_attributes);
 }
 
 bool is_sticky(cudaError_t native) noexcept {

@@ -19,6 +19,12 @@ struct Driver {
   CUresult (*primary_release)(CUdevice device) = nullptr;
   CUresult (*push)(CUcontext context) = nullptr;
   CUresult (*pop)(CUcontext* context) = nullptr;
+  CUresult (*context_device)(CUdevice* device) = nullptr;  // of the current context
+  CUresult (*stream_context)(CUstream stream, CUcontext* context) = nullptr;
+  CUresult (*pointer_attributes)(unsigned int count,
+                                 CUpointer_attribute* attributes,
+                                 void** data,
+                                 CUdeviceptr pointer) = nullptr;
 
   // False: this driver lacks one of them.
   [[nodiscard]] bool find() noexcept;
@@ -26,11 +32,13 @@ struct Driver {
 
 // Makes a context current for a scope. What the thread had current comes back behind it, whatever
 // happened between. Errors of the runtime that nobody read are forgotten at both ends, so that one
-// call never reports another's.
+// call never reports another's. Nothing inside spoils a graph that an engine is recording
+// meanwhile.
 class Current {
  public:
   Current(const Driver& driver, CUcontext context) noexcept : driver_(driver) {
     pushed_ = driver_.push(context) == CUDA_SUCCESS;
+    cudaThreadExchangeStreamCaptureMode(&mode_);
     cudaGetLastError();
   }
 
@@ -39,7 +47,11 @@ class Current {
   Current(Current&&) = delete;
   Current& operator=(Current&&) = delete;
 
+  // False: that is no context, and nothing here may be trusted.
+  [[nodiscard]] bool is_made() const noexcept { return pushed_; }
+
   ~Current() {
+    cudaThreadExchangeStreamCaptureMode(&mode_);
     cudaGetLastError();
     CUcontext unused = nullptr;
     if (pushed_) {
@@ -49,6 +61,7 @@ class Current {
 
  private:
   const Driver& driver_;
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // inside the scope; the thread's own
   bool pushed_ = false;
 };
 

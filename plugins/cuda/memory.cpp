@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory table. DEVICE is a plain allocation of the card. HOST is an anonymous mapping, on huge
-// pages where it is large enough, page-locked in place: that sets up several times faster than the
-// driver's own host allocation and copies as fast. IMPORTED are the caller's pages, page-locked.
+// The memory table. DEVICE comes from the device's pool, or is an engine's. HOST is an anonymous
+// mapping, on huge pages where it is large enough, page-locked in place: that sets up several times
+// faster than the driver's own host allocation and copies as fast. IMPORTED are the caller's pages,
+// page-locked.
 #include "memory.hpp"
 
 #include "kvspan/sdk/error.hpp"
@@ -34,6 +35,7 @@ struct Bytes {
   uint8_t* address = nullptr;
   uint8_t* host_address = nullptr;
   uint64_t held = 0;
+  bool pieced = false;
 };
 
 kvspan_result_t report_exhausted(Wanted wanted,
@@ -90,29 +92,30 @@ cudaError_t take_host(Device& device, uint64_t bytes, Bytes& taken) {
     }
     madvise(start, held, MADV_HUGEPAGE);  // advice: locking and copying then touch fewer pages
   }
-  const cudaError_t bad = device.plugin.registry.lock(start, held, taken.address);
+  LockedPages locked;
+  const cudaError_t bad = device.plugin.registry.lock(start, held, locked);
   if (bad != cudaSuccess) {
     munmap(start, held);
     return bad;
   }
+  taken.address = locked.on_device;
   taken.host_address = start;
   taken.held = held;
   return cudaSuccess;
 }
 
-cudaError_t take_device(uint64_t bytes, Bytes& taken) {
+cudaError_t take_device(Device& device, uint64_t bytes, Bytes& taken) {
   taken.held = bytes < kDeviceBytesMin ? kDeviceBytesMin : bytes;
-  void* made = nullptr;
-  const cudaError_t bad = cudaMalloc(&made, taken.held);
-  taken.address = static_cast<uint8_t*>(made);
-  return bad;
+  return device.pool.take(taken.held, taken.address);
 }
 
 // On a lost device CUDA refuses; the bytes then go with the context.
 void free_bytes_of(Device& device, uint32_t kind, const Bytes& bytes) {
   const Current current(device.driver, device.context);
   if (kind == KVSPAN_MEMORY_DEVICE) {
-    cudaFree(bytes.address);
+    if (bytes.held != 0) {
+      device.pool.give_back(bytes.address);
+    }
     return;
   }
   if (bytes.held != 0) {
@@ -123,12 +126,12 @@ void free_bytes_of(Device& device, uint32_t kind, const Bytes& bytes) {
   }
 }
 
-void count_bytes(Device& device, Wanted wanted) {
-  if (wanted.kind != KVSPAN_MEMORY_DEVICE) {
+void count_bytes(Device& device, Wanted wanted, const Bytes& bytes) {
+  if (wanted.kind != KVSPAN_MEMORY_DEVICE || bytes.held == 0) {
     return;
   }
   device.counters.device_allocations.fetch_add(1, std::memory_order_relaxed);
-  device.device_bytes += wanted.bytes;
+  device.device_bytes += bytes.held;
   if (device.device_bytes > device.device_bytes_max) {
     device.device_bytes_max = device.device_bytes;
   }
@@ -148,9 +151,14 @@ kvspan_result_t make_memory(Device& device,
   }
   const std::lock_guard lock(device.mutex);
   ++device.object_count;
-  count_bytes(device, wanted);
-  *out_memory = handle_of(new (block) Memory{
-      device, wanted.kind, bytes.address, bytes.host_address, wanted.bytes, bytes.held});
+  count_bytes(device, wanted, bytes);
+  *out_memory = handle_of(new (block) Memory{device,
+                                             wanted.kind,
+                                             bytes.address,
+                                             bytes.host_address,
+                                             wanted.bytes,
+                                             bytes.held,
+                                             bytes.pieced});
   return KVSPAN_OK;
 }
 
@@ -172,7 +180,7 @@ kvspan_result_t alloc_checked(Device& device,
     bad = cudaErrorMemoryAllocation;
   } else {
     const Current current(device.driver, device.context);
-    bad = wanted.kind == KVSPAN_MEMORY_DEVICE ? take_device(wanted.bytes, bytes)
+    bad = wanted.kind == KVSPAN_MEMORY_DEVICE ? take_device(device, wanted.bytes, bytes)
                                               : take_host(device, wanted.bytes, bytes);
     if (is_exhausted(bad) && wanted.kind == KVSPAN_MEMORY_DEVICE) {
       cudaMemGetInfo(&free_now, &total);
@@ -250,10 +258,13 @@ kvspan_result_t lock_import(
     return KVSPAN_OK;
   }
   cudaError_t bad = cudaSuccess;
+  LockedPages locked;
   {
     const Current current(device.driver, device.context);
-    bad = device.plugin.registry.lock(bytes.host_address, wanted.bytes, bytes.address);
+    bad = device.plugin.registry.lock(bytes.host_address, wanted.bytes, locked);
   }
+  bytes.address = locked.on_device;
+  bytes.pieced = locked.pieced;
   bytes.held = wanted.bytes;
   if (bad == cudaSuccess) {
     return KVSPAN_OK;
@@ -267,8 +278,8 @@ kvspan_result_t lock_import(
   sdk::fail_argument(error,
                      {2},
                      where,
-                     "these pages cannot be locked (%s): import mapped, writable pages, none of "
-                     "them locked by another range",
+                     "these pages cannot be locked (%s): import mapped, writable pages, none "
+                     "locked by others or released while an import beside them lives",
                      cudaGetErrorName(bad));
   if (error != nullptr) {
     error->native_code = static_cast<int32_t>(bad);
@@ -342,7 +353,13 @@ kvspan_result_t KVSPAN_CALL memory_release(kvspan_memory_t* handle,
                        kWhere,
                        "pending work names this memory: wait for that work, then release");
     }
-    device.device_bytes -= memory->kind == KVSPAN_MEMORY_DEVICE ? memory->bytes : 0;
+    if (memory->pins != 0 && !device.lost) {
+      return sdk::fail(error,
+                       KVSPAN_E_BUSY,
+                       kWhere,
+                       "a graph names this memory: destroy the graph, then release");
+    }
+    device.device_bytes -= memory->kind == KVSPAN_MEMORY_DEVICE ? memory->held_bytes : 0;
     --device.object_count;
   }
   const Host& host = device.host;
@@ -352,6 +369,17 @@ kvspan_result_t KVSPAN_CALL memory_release(kvspan_memory_t* handle,
 }
 
 }  // namespace
+
+kvspan_result_t borrow_memory(Device& device,
+                              uint8_t* address,
+                              uint64_t bytes,
+                              kvspan_memory_t** out_memory,
+                              kvspan_error_t* error,
+                              const char* where) {
+  Bytes borrowed;
+  borrowed.address = address;
+  return make_memory(device, {KVSPAN_MEMORY_DEVICE, bytes}, borrowed, out_memory, error, where);
+}
 
 const kvspan_memory_table_t kMemoryTable = {
     sizeof(kvspan_memory_table_t), 0, memory_alloc, memory_import, memory_map, memory_release};

@@ -24,20 +24,32 @@ void PinnedPool::keep(uint8_t* data, uint64_t bytes) noexcept {
   free_[kind] = link;
 }
 
+// Page-locked bytes with a header; nullptr: `bad` says why. The mutex is held.
+PinnedPool::Chunk* PinnedPool::make_chunk(uint64_t bytes,
+                                          bool reservable,
+                                          cudaError_t& bad) noexcept {
+  uint8_t* made = nullptr;
+  bad = pages_.take(bytes, made);
+  if (bad != cudaSuccess) {
+    return nullptr;
+  }
+  auto* const chunk = reinterpret_cast<Chunk*>(made);
+  *chunk = {chunks_, bytes, reservable, false};
+  chunks_ = chunk;
+  bytes_ += bytes;
+  return chunk;
+}
+
 // A chunk's header takes a slab of its own size where slabs are small, so that all stay aligned.
 cudaError_t PinnedPool::add_chunk(uint64_t slab_bytes) noexcept {
   const uint64_t wanted = slab_bytes + kSlabBytesMin;
   const uint64_t bytes = wanted < kChunkBytesMin ? kChunkBytesMin : wanted;
-  void* made = nullptr;
-  if (const cudaError_t bad =
-          cudaHostAlloc(&made, bytes, cudaHostAllocPortable | cudaHostAllocMapped)) {
+  cudaError_t bad = cudaSuccess;
+  Chunk* const chunk = make_chunk(bytes, false, bad);
+  if (chunk == nullptr) {
     return bad;
   }
-  auto* const chunk = static_cast<Chunk*>(made);
-  *chunk = {chunks_, bytes};
-  chunks_ = chunk;
-  bytes_ += bytes;
-  auto* const base = static_cast<uint8_t*>(made);
+  auto* const base = reinterpret_cast<uint8_t*>(chunk);
   for (uint64_t at = kSlabBytesMin; at + slab_bytes <= bytes; at += slab_bytes) {
     keep(base + at, slab_bytes);
   }
@@ -75,17 +87,62 @@ void PinnedPool::give_back(Slab& slab) noexcept {
   slab = {};
 }
 
-void PinnedPool::clear() noexcept {
+// The smallest one that fits and is not reserved. The mutex is held.
+PinnedPool::Chunk* PinnedPool::find_reservable(uint64_t bytes) const noexcept {
+  Chunk* found = nullptr;
+  for (Chunk* chunk = chunks_; chunk != nullptr; chunk = chunk->next) {
+    const bool fits = chunk->reservable && !chunk->reserved && chunk->bytes >= bytes;
+    if (fits && (found == nullptr || chunk->bytes < found->bytes)) {
+      found = chunk;
+    }
+  }
+  return found;
+}
+
+cudaError_t PinnedPool::reserve(Slab& slab, uint64_t bytes) noexcept {
+  if (slab.bytes >= bytes) {
+    return cudaSuccess;
+  }
+  const uint64_t wanted = (bytes + 2 * kSlabBytesMin - 1) / kSlabBytesMin * kSlabBytesMin;
+  Slab found;
+  {
+    const std::lock_guard lock(mutex_);
+    Chunk* chunk = find_reservable(wanted);
+    if (chunk == nullptr) {
+      cudaError_t bad = cudaSuccess;
+      chunk = make_chunk(wanted, true, bad);
+      if (chunk == nullptr) {
+        return bad;
+      }
+    }
+    chunk->reserved = true;
+    found = {reinterpret_cast<uint8_t*>(chunk) + kSlabBytesMin, chunk->bytes - kSlabBytesMin};
+  }
+  unreserve(slab);
+  slab = found;
+  return cudaSuccess;
+}
+
+void PinnedPool::unreserve(Slab& slab) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (slab.data != nullptr) {
+    reinterpret_cast<Chunk*>(slab.data - kSlabBytesMin)->reserved = false;
+  }
+  slab = {};
+}
+
+void PinnedPool::close() noexcept {
   const std::lock_guard lock(mutex_);
   while (chunks_ != nullptr) {
     Chunk* const chunk = chunks_;
     chunks_ = chunk->next;
-    cudaFreeHost(chunk);
+    pages_.give_back(reinterpret_cast<uint8_t*>(chunk));
   }
   for (Link*& first : free_) {
     first = nullptr;
   }
   bytes_ = 0;
+  pages_.close();
 }
 
 uint64_t PinnedPool::bytes() const noexcept {

@@ -49,8 +49,12 @@ const void* KVSPAN_CALL plugin_table(void*, uint32_t table_id) noexcept {
       return &kCodecTable;
     case KVSPAN_TABLE_ATTENTION:
       return &kAttentionTable;
+    case KVSPAN_TABLE_NATIVE:
+      return &kNativeTable;
     case KVSPAN_TABLE_DEBUG:
       return &kDebugTable;
+    case KVSPAN_TABLE_GRAPH:
+      return &kGraphTable;
     default:
       return nullptr;
   }

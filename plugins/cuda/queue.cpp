@@ -6,6 +6,7 @@
 #include "kvspan/sdk/fill.hpp"
 #include "kvspan/sdk/guard.hpp"
 
+#include "graph.hpp"
 #include "layout.hpp"
 
 #include <cstddef>
@@ -46,10 +47,7 @@ kvspan_result_t check_options(const kvspan_queue_options_t* options,
 }
 
 // Counts a queue in, or says why there is no room for one.
-kvspan_result_t admit(Device& device,
-                      uint64_t& slab_bytes,
-                      kvspan_error_t* error,
-                      const char* where) {
+kvspan_result_t admit(Device& device, Reserved& wanted, kvspan_error_t* error, const char* where) {
   const std::lock_guard lock(device.mutex);
   if (device.queue_count == kQueuesMax) {
     return sdk::fail_reasons(
@@ -57,7 +55,9 @@ kvspan_result_t admit(Device& device,
   }
   ++device.queue_count;
   ++device.object_count;
-  slab_bytes = device.prepared.has_value() ? prepared_slab_bytes(*device.prepared) : 0;
+  if (device.prepared.has_value()) {
+    wanted = {prepared_slab_bytes(*device.prepared), device.prepared_depth};
+  }
   return KVSPAN_OK;
 }
 
@@ -83,26 +83,8 @@ kvspan_result_t KVSPAN_CALL queue_create(kvspan_device_t* handle,
     if (device.lost) {
       return report_lost(device, error, kWhere);
     }
-    uint64_t slab_bytes = 0;
-    if (const kvspan_result_t bad = admit(device, slab_bytes, error, kWhere)) {
-      return bad;
-    }
     const uint32_t depth = options->depth == 0 ? kDepthMax : options->depth;
-    Queue* const queue = device.host.make<Queue>(device, depth);
-    kvspan_result_t result = queue == nullptr ? report_no_host_memory(sizeof(Queue), error, kWhere)
-                                              : queue->start(slab_bytes, error, kWhere);
-    if (result != KVSPAN_OK && queue != nullptr) {
-      device.host.unmake(queue);
-    }
-    const std::lock_guard lock(device.mutex);
-    if (result != KVSPAN_OK) {
-      dismiss(device);
-      return result;
-    }
-    queue->next = device.queues;
-    device.queues = queue;
-    *out_queue = handle_of(queue);
-    return KVSPAN_OK;
+    return make_queue(device, depth, nullptr, out_queue, error, kWhere);
   });
 }
 
@@ -114,6 +96,13 @@ kvspan_result_t KVSPAN_CALL queue_destroy(kvspan_queue_t* handle, kvspan_error_t
     }
     Queue* const queue = queue_of(handle);
     Device& device = queue->device();
+    if (queue->recorder != nullptr && device.lost) {
+      end_recording(*queue, false);
+    }
+    if (queue->recorder != nullptr) {
+      return sdk::fail(
+          error, KVSPAN_E_BUSY, kWhere, "the queue is recording: end that, then destroy");
+    }
     {
       std::unique_lock lock(device.mutex);
       if (device.lost) {  // what is pending settles by itself and soon
@@ -143,6 +132,34 @@ kvspan_result_t KVSPAN_CALL queue_destroy(kvspan_queue_t* handle, kvspan_error_t
 }
 
 }  // namespace
+
+kvspan_result_t make_queue(Device& device,
+                           uint32_t depth,
+                           cudaStream_t imported,
+                           kvspan_queue_t** out_queue,
+                           kvspan_error_t* error,
+                           const char* where) {
+  Reserved wanted;
+  if (const kvspan_result_t bad = admit(device, wanted, error, where)) {
+    return bad;
+  }
+  Queue* const queue = device.host.make<Queue>(device, depth, imported);
+  const kvspan_result_t result = queue == nullptr
+                                     ? report_no_host_memory(sizeof(Queue), error, where)
+                                     : queue->start(wanted, error, where);
+  if (result != KVSPAN_OK && queue != nullptr) {
+    device.host.unmake(queue);
+  }
+  const std::lock_guard lock(device.mutex);
+  if (result != KVSPAN_OK) {
+    dismiss(device);
+    return result;
+  }
+  queue->next = device.queues;
+  device.queues = queue;
+  *out_queue = handle_of(queue);
+  return KVSPAN_OK;
+}
 
 const kvspan_queue_table_t kQueueTable = {
     sizeof(kvspan_queue_table_t), 0, queue_create, queue_destroy};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queue: a stream, a ring of packets, and a thread that settles them. A submitting slot describes
-// its work as a Task; submit() checks what every submit carries, copies everything into the next
-// packet's slab, puts the work on the stream and returns. Work of another queue is waited for on
-// the device, by that work's event: there is no host round trip. Since a host submits a wait only
-// after the submit that signals it returned, every event that is waited for has been recorded, and
-// what waits is always younger than what it waits for: no cycle, so no deadlock.
-// Read next: submit.cpp (accepting), reaper.cpp (settling).
+// A queue: a stream of its own or an engine's, a ring of packets, and a thread that settles them. A
+// submitting slot describes its work as a Task; submit() checks what every submit carries, copies
+// everything into the next packet's slab, puts the work on the stream and returns. Work of another
+// queue is waited for on the device, by that work's event: there is no host round trip. Since a
+// host submits a wait only after the submit that signals it returned, every event that is waited
+// for has been recorded, and what waits is always younger than what it waits for: no cycle, so no
+// deadlock. Read next: submit.cpp (accepting), reaper.cpp (settling).
 #pragma once
 
 #include "kvspan/copy.h"
@@ -68,6 +68,9 @@ struct Packet {
   cudaEvent_t end = nullptr;
   cudaError_t (*issue)(const Issue& issue, const void* body) = nullptr;
   const void* body = nullptr;
+  // What issue() puts on a stream is a function of these bytes of the body and of the cancel word,
+  // but not of what they point to; 0 = nothing is known. A graph then need not record again.
+  uint64_t body_bytes = 0;
   Point* waits = nullptr;  // [wait_count] at most one a fence
   Point* signals = nullptr;
   Memory** memories = nullptr;  // [memory_count] named by the work
@@ -77,6 +80,7 @@ struct Packet {
   Memory* cancel_memory = nullptr;
   uint64_t cancel_offset = 0;
   uint32_t* cancel_seen = nullptr;  // 1: a kernel found the cancel word set
+  uint64_t* launches = nullptr;     // of the graph that this runs: pending ones
   uint32_t wait_count = 0;
   uint32_t signal_count = 0;
   bool measure = false;
@@ -87,6 +91,23 @@ struct Packet {
 // What a submitting slot made of its checked arguments. lay_out() is called more than once.
 class Task {
  public:
+  enum class Kind {
+    kernels,  // runs on every queue, and can be recorded
+    copies,   // only on own queues, never recorded
+    orders,   // other work that is never recorded
+  };
+
+  Task() = default;
+
+  explicit Task(Kind its_kind) : kind(its_kind) {}
+
+  Task(const Task&) = delete;
+  Task& operator=(const Task&) = delete;
+  Task(Task&&) = delete;
+  Task& operator=(Task&&) = delete;
+
+  const Kind kind = Kind::kernels;
+
   // Cuts the arrays of the body, always the same ones in the same order.
   virtual void lay_out(Cutter& cutter) = 0;
   // Fills the arrays, names all memories, and sets issue, body and bytes of the packet.
@@ -98,9 +119,19 @@ class Task {
   virtual ~Task() = default;
 };
 
+class Recorder;  // graph.hpp
+
+// What prepare() reserves in each queue.
+struct Reserved {
+  uint64_t slab_bytes = 0;  // of a submit; 0 = nothing is reserved
+  uint32_t depth = 0;       // submits in flight at most; 0 = the queue's own depth
+};
+
 class Queue {
  public:
-  Queue(Device& owner, uint32_t depth) : device_(owner), depth_(depth) {}
+  // `imported`: the engine's stream; nullptr = the queue makes one.
+  Queue(Device& owner, uint32_t depth, cudaStream_t imported)
+      : device_(owner), depth_(depth), stream_(imported), imported_(imported != nullptr) {}
 
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
@@ -108,9 +139,8 @@ class Queue {
   Queue& operator=(Queue&&) = delete;
   ~Queue();
 
-  // Makes stream, events and ring, with slabs of `slab_bytes` where that is not 0, and starts the
-  // thread.
-  kvspan_result_t start(uint64_t slab_bytes, kvspan_error_t* error, const char* where);
+  // Makes stream, events and ring, with what prepare() promised, and starts the thread.
+  kvspan_result_t start(const Reserved& wanted, kvspan_error_t* error, const char* where);
 
   // Checks `submit` by KV-SUBMIT-1..8 and puts the task on the stream; SYNC(queue). On failure
   // nothing changed. `submit` is the slot's argument number `argument`. The task's own arguments
@@ -128,14 +158,23 @@ class Queue {
 
   [[nodiscard]] uint32_t depth() const { return depth_; }
 
+  // What takes the queue's submits instead of the stream; nullptr: nothing. SYNC(queue).
+  Recorder* recorder = nullptr;
+
+  // The pending packet that brings `fence` to `value`; nullptr: nobody has submitted that. The
+  // device's mutex is held.
+  static const Packet* promise_of(const Fence& fence, uint64_t value);
+
   // Submits that have not settled. The device's mutex is held.
   [[nodiscard]] uint32_t in_flight() const { return static_cast<uint32_t>(head_ - tail_); }
 
-  // Replaces all slabs that are smaller; on failure the old ones stay. Nothing is in flight; the
-  // device's context is current.
-  [[nodiscard]] kvspan_result_t reserve(uint64_t slab_bytes,
+  // Room for the slabs of as many submits as may be in flight, which use_reserved() then takes into
+  // use; what was in use stays so until then. Nothing is in flight; the device's context is
+  // current.
+  [[nodiscard]] kvspan_result_t reserve(const Reserved& wanted,
                                         kvspan_error_t* error,
                                         const char* where);
+  void use_reserved(const Reserved& wanted);
 
   Queue* next = nullptr;  // of Device::queues
 
@@ -147,6 +186,7 @@ class Queue {
   void await_points(const Packet& packet, std::unique_lock<std::mutex>& lock, Cause& cause);
   void settle(Packet& packet, const Cause& cause);
   void record(const Packet& packet);
+  kvspan_result_t check_kind(const Task& task, kvspan_error_t* error, const char* where) const;
   kvspan_result_t check_depth(kvspan_error_t* error, const char* where);
   kvspan_result_t place(Packet& packet,
                         Task& task,
@@ -160,18 +200,25 @@ class Queue {
   kvspan_result_t check_waits(const kvspan_submit_t& submit,
                               kvspan_error_t* error,
                               const char* where) const;
-  const Packet* promise_of(const Fence& fence, uint64_t value) const;
   void name(Packet& packet);
   void order(Packet& packet);
   void put_on_stream(Packet& packet);
 
   Packet& packet_at(uint64_t index) const { return packets_[index % depth_]; }
 
+  [[nodiscard]] uint32_t reserved_depth(const Reserved& wanted) const;
+
+  // The slab of the next submit, `bytes` at least: a reserved one where that is enough.
+  cudaError_t find_slab(Packet& packet, uint64_t bytes, uint8_t*& found);
+
   Device& device_;
   const uint32_t depth_;
+  Slab reserved_;          // slabs of prepare(), one behind another
+  Reserved reserved_for_;  // what of it is in use: depth is never 0 then
   Block ring_;
   Packet* packets_ = nullptr;  // [depth_] in ring_
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_;
+  const bool imported_;           // the stream is an engine's: never destroyed
   uint64_t head_ = 0;             // submits accepted; guarded by the device's mutex
   uint64_t tail_ = 0;             // submits settled; guarded by the device's mutex
   bool stop_ = false;             // guarded by the device's mutex
@@ -182,6 +229,14 @@ class Queue {
   uint64_t handed_out_ = 0;                       // ever taken; guarded by the device's mutex
   Thread thread_;
 };
+
+// Makes a queue of `depth`, on an engine's stream where that is not nullptr.
+kvspan_result_t make_queue(Device& device,
+                           uint32_t depth,
+                           cudaStream_t imported,
+                           kvspan_queue_t** out_queue,
+                           kvspan_error_t* error,
+                           const char* where);
 
 inline Queue* queue_of(kvspan_queue_t* handle) {
   return reinterpret_cast<Queue*>(handle);

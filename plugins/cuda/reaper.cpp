@@ -26,13 +26,15 @@ Queue::~Queue() {
     device_.pinned.give_back(packet.slab);
     packet.~Packet();
   }
-  if (stream_ != nullptr) {
+  device_.pinned.unreserve(reserved_);
+  if (stream_ != nullptr && !imported_) {
     cudaStreamDestroy(stream_);
   }
 }
 
 cudaError_t Queue::make_events() {
-  cudaError_t bad = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+  cudaError_t bad =
+      imported_ ? cudaSuccess : cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
   for (uint32_t i = 0; i < depth_ && bad == cudaSuccess; ++i) {
     Packet& packet = packets_[i];
     bad = cudaEventCreateWithFlags(&packet.done, cudaEventBlockingSync | cudaEventDisableTiming);
@@ -46,7 +48,7 @@ cudaError_t Queue::make_events() {
   return bad;
 }
 
-kvspan_result_t Queue::start(uint64_t slab_bytes, kvspan_error_t* error, const char* where) {
+kvspan_result_t Queue::start(const Reserved& wanted, kvspan_error_t* error, const char* where) {
   ring_ = Block::of(device_.host, sizeof(Packet) * depth_);
   measurement_block_ = Block::of(device_.host, sizeof(kvspan_measurement_t) * kMeasurementsMax);
   if (ring_.data() == nullptr || measurement_block_.data() == nullptr) {
@@ -62,10 +64,11 @@ kvspan_result_t Queue::start(uint64_t slab_bytes, kvspan_error_t* error, const c
     if (const cudaError_t bad = make_events()) {
       return report_call(device_, bad, "making a stream and its events", error, where);
     }
-    const kvspan_result_t bad =
-        slab_bytes == 0 ? kvspan_result_t{KVSPAN_OK} : reserve(slab_bytes, error, where);
-    if (bad != KVSPAN_OK) {
-      return bad;
+    if (wanted.slab_bytes != 0) {
+      if (const kvspan_result_t bad = reserve(wanted, error, where)) {
+        return bad;
+      }
+      use_reserved(wanted);
     }
   }
   if (!thread_.start(thread_main, this)) {
@@ -74,13 +77,31 @@ kvspan_result_t Queue::start(uint64_t slab_bytes, kvspan_error_t* error, const c
   return KVSPAN_OK;
 }
 
-kvspan_result_t Queue::reserve(uint64_t slab_bytes, kvspan_error_t* error, const char* where) {
-  for (uint32_t i = 0; i < depth_; ++i) {
-    if (device_.pinned.grow(packets_[i].slab, slab_bytes) != cudaSuccess) {
-      return report_no_host_memory(slab_bytes * depth_, error, where);
-    }
+kvspan_result_t Queue::reserve(const Reserved& wanted, kvspan_error_t* error, const char* where) {
+  const uint64_t bytes = wanted.slab_bytes * reserved_depth(wanted);
+  if (device_.pinned.reserve(reserved_, bytes) != cudaSuccess) {
+    return report_no_host_memory(bytes, error, where);
   }
   return KVSPAN_OK;
+}
+
+void Queue::use_reserved(const Reserved& wanted) {
+  reserved_for_ = {wanted.slab_bytes, reserved_depth(wanted)};
+}
+
+uint32_t Queue::reserved_depth(const Reserved& wanted) const {
+  return wanted.depth != 0 && wanted.depth < depth_ ? wanted.depth : depth_;
+}
+
+// No more submits are in flight than there are reserved slabs, so that of this number is free.
+cudaError_t Queue::find_slab(Packet& packet, uint64_t bytes, uint8_t*& found) {
+  if (bytes <= reserved_for_.slab_bytes) {
+    found = reserved_.data + head_ % reserved_for_.depth * reserved_for_.slab_bytes;
+    return cudaSuccess;
+  }
+  const cudaError_t bad = device_.pinned.grow(packet.slab, bytes);
+  found = packet.slab.data;
+  return bad;
 }
 
 void Queue::thread_main(void* argument) {
@@ -147,6 +168,9 @@ void Queue::settle(Packet& packet, const Cause& cause) {
   }
   for (uint64_t i = 0; i < packet.memory_count; ++i) {
     packet.memories[i]->uses.fetch_sub(1, std::memory_order_release);
+  }
+  if (packet.launches != nullptr) {
+    --*packet.launches;
   }
   for (uint32_t i = 0; i < packet.wait_count; ++i) {
     --packet.waits[i].fence->uses;

@@ -5,6 +5,7 @@
 #include "kvspan/sdk/validate_points.hpp"
 #include "kvspan/sdk/validate_submit.hpp"
 
+#include "graph.hpp"
 #include "layout.hpp"
 #include "queue.hpp"
 
@@ -76,6 +77,40 @@ kvspan_result_t check_prepared(Device& device,
                           number(provided));
 }
 
+// What this queue takes at all; said before anything else of a submit is looked at.
+kvspan_result_t Queue::check_kind(const Task& task,
+                                  kvspan_error_t* error,
+                                  const char* where) const {
+  if (recorder != nullptr && task.kind != Task::Kind::kernels) {
+    return sdk::fail_reasons(error,
+                             where,
+                             0,
+                             "the queue is recording, which takes codec, attention and fill only: "
+                             "end the recording, or use another queue");
+  }
+  if (imported_ && task.kind == Task::Kind::copies) {
+    return sdk::fail_reasons(
+        error,
+        where,
+        0,
+        "this queue is the engine's stream, which takes no copies: use an own one");
+  }
+  if (!imported_ || recorder != nullptr) {
+    return KVSPAN_OK;
+  }
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const Current current(device_.driver, device_.context);
+  if (cudaStreamIsCapturing(stream_, &status) == cudaSuccess &&
+      status == cudaStreamCaptureStatusNone) {
+    return KVSPAN_OK;
+  }
+  return sdk::fail_reasons(error,
+                           where,
+                           0,
+                           "the engine is recording this stream into a graph of its own: submit "
+                           "before or after that");
+}
+
 kvspan_result_t Queue::check_depth(kvspan_error_t* error, const char* where) {
   const std::lock_guard lock(device_.mutex);
   const uint32_t told = device_.prepared_depth;
@@ -102,15 +137,18 @@ kvspan_result_t Queue::place(Packet& packet,
   Cutter counter(nullptr);
   cut_packet(counter, packet, counts);
   task.lay_out(counter);
-  if (const cudaError_t bad = device_.pinned.grow(packet.slab, counter.bytes())) {
+  uint8_t* slab = nullptr;
+  if (const cudaError_t bad = find_slab(packet, counter.bytes(), slab)) {
     return bad == cudaErrorMemoryAllocation
                ? report_no_host_memory(counter.bytes(), error, where)
                : report_call(device_, bad, "making room for a submit", error, where);
   }
-  Cutter cutter(packet.slab.data);
+  Cutter cutter(slab);
   cut_packet(cutter, packet, counts);
   task.lay_out(cutter);
   Uses uses(packet.memories);
+  packet.body_bytes = 0;
+  packet.launches = nullptr;
   task.fill(packet, uses);
   uses.add(submit.cancel_memory);
   packet.memory_count = uses.count();
@@ -174,7 +212,7 @@ kvspan_result_t Queue::check_points(const kvspan_submit_t& submit,
 
 // The oldest pending packet that brings `fence` to `value`; nullptr: nobody has submitted that. The
 // device's mutex is held.
-const Packet* Queue::promise_of(const Fence& fence, uint64_t value) const {
+const Packet* Queue::promise_of(const Fence& fence, uint64_t value) {
   const Queue* const signaller = fence.signaller;
   if (signaller == nullptr || fence.promise_count == 0) {
     return nullptr;
@@ -226,6 +264,9 @@ void Queue::name(Packet& packet) {
   }
   for (uint64_t i = 0; i < packet.memory_count; ++i) {
     packet.memories[i]->uses.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (packet.launches != nullptr) {
+    ++*packet.launches;
   }
   if (fires(device_.faults.submit_in)) {
     packet.cause = {
@@ -296,8 +337,14 @@ kvspan_result_t Queue::submit(Task& task,
   if (device_.lost) {
     return report_lost(device_, error, where);
   }
+  if (const kvspan_result_t bad = check_kind(task, error, where)) {
+    return bad;
+  }
   if (const kvspan_result_t bad = check_submit(device_, submit, argument, error, where)) {
     return bad;
+  }
+  if (recorder != nullptr) {
+    return recorder->take(task, *submit, argument, error, where);
   }
   if (const kvspan_result_t bad = check_depth(error, where)) {
     return bad;

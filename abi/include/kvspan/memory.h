@@ -74,8 +74,8 @@ typedef struct kvspan_memory_table_t {
    * @thread ANY
    * @shape  none
    * @unit   none
-   * @own    memory is dead after OK
-   * @error  BUSY: pending work names it; it stays alive; next: wait for that work, call again
+   * @own    memory is dead after OK; work of an engine's own that touches it has ended before
+   * @error  BUSY: pending work or a graph names it; it lives on; next: end those, call again
    * @rule   KV-MEMORY-5 Releasing memory that pending work names never frees it under that work. */
   kvspan_result_t(KVSPAN_CALL* release)(kvspan_memory_t* memory,
                                         kvspan_error_t* error) KVSPAN_NOTHROW;

@@ -50,7 +50,7 @@ typedef struct kvspan_queue_table_t {
   uint32_t reserved;
 
   /** Makes a queue for a role. Copies go to UPLOAD or DOWNLOAD queues, everything else to COMPUTE;
-   * every queue must accept every submit, the role is advice about what runs beside what.
+   * every queue that is not imported accepts every submit; roles advise what runs beside what.
    * @thread ANY
    * @shape  none
    * @unit   depth in submits

@@ -365,6 +365,8 @@ void AttentionTask::fill(Packet& packet, Uses& uses) {
   body.small_bytes = static_cast<uint32_t>(pages - body.descriptors);
   body.all_bytes = body.small_bytes + sizeof(uint32_t) * counts_.pages;
   packet.body = arrays_.body;
+  // What is held makes the kernels' arguments too.
+  packet.body_bytes = body.small_bytes > kHeldBytes ? sizeof body : 0;
   packet.bytes = 0;
   packet.issue = issue_attention;
 }

@@ -189,6 +189,12 @@ cudaError_t launch(cudaStream_t stream, const HeldCall& call) {
 
 }  // namespace
 
+cudaError_t load_fold_kernels() {
+  cudaFuncAttributes unused{};
+  const cudaError_t bad = cudaFuncGetAttributes(&unused, pair_kernel<Work::fold>);
+  return bad != cudaSuccess ? bad : cudaFuncGetAttributes(&unused, pair_kernel<Work::finish>);
+}
+
 cudaError_t launch_fold(cudaStream_t stream, const HeldCall& call) {
   return launch<Work::fold>(stream, call);
 }

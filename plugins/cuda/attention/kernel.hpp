@@ -154,11 +154,15 @@ constexpr uint64_t tiles_of(uint64_t rows, uint64_t group, uint32_t tile_pairs) 
 // how much shared memory they may take.
 cudaError_t prepare_kernels();
 
+// fold.cu, run_fold.cu: load their kernels, so that no launch does; see codec.hpp.
+cudaError_t load_fold_kernels();
+cudaError_t load_run_fold_kernel();
+
 // advance.cu, f32: walks all items; `walks_splits`: their kind is Walk::splits.
 cudaError_t launch_advance(cudaStream_t stream, const HeldCall& call, bool walks_splits);
 // tensor/choose.cpp: the same on tensor cores.
 cudaError_t launch_tensor_advance(cudaStream_t stream, const HeldCall& call);
-cudaError_t prepare_tensor_kernels();
+cudaError_t prepare_tensor_kernels(cudaStream_t stream);
 // Pairs of a tile there, for entries of at most `pairs` pairs a KV head with queries of that type.
 uint32_t tensor_tile_pairs(const Problem& problem, uint64_t pairs, kvspan_type_t q_type);
 // fold.cu: folds all items into their accumulators.

@@ -115,8 +115,18 @@ __global__ void __launch_bounds__(32 * kWarps)
 
 }  // namespace
 
-// Starts while the kernel that makes the states still runs, and waits for it on the device.
+cudaError_t load_run_fold_kernel() {
+  cudaFuncAttributes unused{};
+  return cudaFuncGetAttributes(&unused, run_fold_kernel);
+}
+
+// Starts while the kernel that makes the states still runs, and waits for it on the device; not
+// where it is recorded, since what a graph keeps of it is a kernel and its arguments.
 cudaError_t launch_fold_and_finish(cudaStream_t stream, const HeldCall& call) {
+  cudaStreamCaptureStatus recorded = cudaStreamCaptureStatusNone;
+  if (const cudaError_t bad = cudaStreamIsCapturing(stream, &recorded)) {
+    return bad;
+  }
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
@@ -125,7 +135,7 @@ cudaError_t launch_fold_and_finish(cudaStream_t stream, const HeldCall& call) {
   config.blockDim = 32 * kWarps;
   config.stream = stream;
   config.attrs = &overlap;
-  config.numAttrs = 1;
+  config.numAttrs = recorded == cudaStreamCaptureStatusNone ? 1 : 0;
   return cudaLaunchKernelEx(&config, run_fold_kernel, call);
 }
 

@@ -56,7 +56,8 @@ TEST_F(NoDeviceTest, DescribeAndOpenRefuseAndLeaveTheirOutputs) {
 TEST_F(NoDeviceTest, TablesAreCompleteAllTheSame) {
   EXPECT_NE(plugin_.attention(), nullptr);
   EXPECT_NE(plugin_.debug(), nullptr);
-  EXPECT_EQ(plugin_.native(), nullptr) << "not offered yet";
+  EXPECT_NE(plugin_.native(), nullptr);
+  EXPECT_NE(plugin_.draft(KVSPAN_TABLE_GRAPH), nullptr);
 }
 
 }  // namespace

@@ -360,6 +360,11 @@ class Plugin {
   /// NULL when absent.
   const kvspan_native_table_t* native() const noexcept { return at<kvspan_native_table_t>(7); }
 
+  /// A table that is not in kvspan.h yet (graph.h), by its KVSPAN_TABLE_* id; NULL when absent.
+  const void* draft(std::uint32_t id) const noexcept {
+    return loaded_->plugin().table(loaded_->plugin().self, id);
+  }
+
   /// NULL when absent.
   const kvspan_debug_table_t* debug() const noexcept { return at<kvspan_debug_table_t>(8); }
 

@@ -9,7 +9,8 @@ namespace kvspan::cuda::tensor {
 
 struct Instance {
   cudaError_t (*launch)(cudaStream_t stream, const HeldCall& call);
-  cudaError_t (*prepare)();
+  // Loads its kernels, and starts each once over nothing.
+  cudaError_t (*prepare)(cudaStream_t stream);
 };
 
 // Of one pair of types.
