@@ -86,13 +86,20 @@ void MemPool::give_back(uint8_t* taken) noexcept {
   cudaMemPoolTrimTo(pool_, 0);  // an engine's own allocator may want it
 }
 
-uint64_t MemPool::held_bytes_max() const noexcept {
-  cuuint64_t held = 0;
-  if (pool_ == nullptr ||
-      cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemHigh, &held) != cudaSuccess) {
+uint64_t MemPool::read(cudaMemPoolAttr attribute) const noexcept {
+  cuuint64_t value = 0;
+  if (pool_ == nullptr || cudaMemPoolGetAttribute(pool_, attribute, &value) != cudaSuccess) {
     return 0;
   }
-  return held;
+  return value;
+}
+
+uint64_t MemPool::held_bytes() const noexcept {
+  return read(cudaMemPoolAttrReservedMemCurrent);
+}
+
+uint64_t MemPool::held_bytes_max() const noexcept {
+  return read(cudaMemPoolAttrReservedMemHigh);
 }
 
 }  // namespace kvspan::cuda

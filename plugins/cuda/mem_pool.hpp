@@ -31,12 +31,14 @@ class MemPool {
   [[nodiscard]] cudaError_t take(uint64_t bytes, uint8_t*& taken) noexcept;
   void give_back(uint8_t* taken) noexcept;
 
-  // The most bytes that the pool ever held: it takes the card's in pieces of 32 MiB. 0 = not known.
+  // Bytes that the pool holds, in pieces of 32 MiB: now, and at most ever. 0 = not known.
+  [[nodiscard]] uint64_t held_bytes() const noexcept;
   [[nodiscard]] uint64_t held_bytes_max() const noexcept;
 
  private:
   cudaError_t make(int index) noexcept;
   cudaError_t take_plain(uint64_t bytes, void*& made) const noexcept;
+  uint64_t read(cudaMemPoolAttr attribute) const noexcept;
 
   const Place place_;
   cudaMemPool_t pool_ = nullptr;   // nullptr: plain allocations

@@ -11,6 +11,12 @@ constexpr uint64_t kChunkBytesMin = uint64_t{1} << 20;
 
 }  // namespace
 
+cudaError_t PinnedPool::open(int index) noexcept {
+  const cudaError_t bad = pages_.open(index);
+  const std::lock_guard lock(mutex_);
+  return bad != cudaSuccess ? bad : add_chunk(kSlabBytesMin);
+}
+
 uint32_t PinnedPool::class_of(uint64_t bytes) noexcept {
   const uint64_t least = bytes < kSlabBytesMin ? kSlabBytesMin : bytes;
   return 64u - static_cast<uint32_t>(__builtin_clzll(least - 1));
@@ -147,7 +153,8 @@ void PinnedPool::close() noexcept {
 
 uint64_t PinnedPool::bytes() const noexcept {
   const std::lock_guard lock(mutex_);
-  return bytes_;
+  const uint64_t held = pages_.held_bytes();
+  return held > bytes_ ? held : bytes_;
 }
 
 }  // namespace kvspan::cuda

@@ -29,8 +29,8 @@ class PinnedPool {
   PinnedPool& operator=(PinnedPool&&) = delete;
   ~PinnedPool() = default;
 
-  // For card `index`.
-  [[nodiscard]] cudaError_t open(int index) noexcept { return pages_.open(index); }
+  // For card `index`. Takes the first pages here: that lasts 8 to 20 ms, which no submit may.
+  [[nodiscard]] cudaError_t open(int index) noexcept;
 
   // Makes `slab` hold `bytes` at least; a smaller one that it held goes back. On failure it keeps
   // what it held.

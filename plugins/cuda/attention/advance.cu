@@ -250,25 +250,15 @@ __global__ void __launch_bounds__(kWalkThreads)
 }  // namespace
 
 cudaError_t prepare_kernels() {
+  if (const cudaError_t bad = prepare_tensor_kernels()) {
+    return bad;
+  }
   Problem largest{};
   largest.head_size_k = kHeadSizeMax;
   largest.head_size_v = kHeadSizeMax;
-  cudaError_t bad = cudaFuncSetAttribute(advance_kernel,
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         static_cast<int>(4 * tile_floats(largest, true)));
-  // CUDA makes room for a kernel's stack at its first launch, and waits for all work of the context
-  // there. So the first ones are here, over nothing.
-  cudaStream_t stream = nullptr;
-  bad = bad != cudaSuccess ? bad : cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-  if (bad != cudaSuccess) {
-    return bad;
-  }
-  advance_kernel<<<1, kWalkThreads, 0, stream>>>(HeldCall{});
-  bad = cudaGetLastError();
-  bad = bad != cudaSuccess ? bad : prepare_tensor_kernels(stream);
-  bad = bad != cudaSuccess ? bad : cudaStreamSynchronize(stream);
-  cudaStreamDestroy(stream);
-  return bad;
+  return cudaFuncSetAttribute(advance_kernel,
+                              cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(4 * tile_floats(largest, true)));
 }
 
 cudaError_t launch_advance(cudaStream_t stream, const HeldCall& call, bool walks_splits) {

@@ -162,7 +162,7 @@ cudaError_t load_run_fold_kernel();
 cudaError_t launch_advance(cudaStream_t stream, const HeldCall& call, bool walks_splits);
 // tensor/choose.cpp: the same on tensor cores.
 cudaError_t launch_tensor_advance(cudaStream_t stream, const HeldCall& call);
-cudaError_t prepare_tensor_kernels(cudaStream_t stream);
+cudaError_t prepare_tensor_kernels();
 // Pairs of a tile there, for entries of at most `pairs` pairs a KV head with queries of that type.
 uint32_t tensor_tile_pairs(const Problem& problem, uint64_t pairs, kvspan_type_t q_type);
 // fold.cu: folds all items into their accumulators.

@@ -23,7 +23,7 @@ except ImportError as problem:
 
 U32, U64, PTR = c.c_uint32, c.c_uint64, c.c_void_p
 Q_HEADS, KV_HEADS, HEAD = 8, 2, 128
-ROUNDS, GATED = 200, 30
+ROUNDS, GATED = 200, 12  # CUDA itself holds its caller up at about 18 such rounds
 F32, F16 = 0, 1
 GATE_SECONDS = 2.0
 

@@ -58,15 +58,15 @@ cudaError_t launch_tensor_advance(cudaStream_t stream, const HeldCall& call) {
   return instance_of(call.view.problem).launch(stream, call);
 }
 
-cudaError_t prepare_tensor_kernels(cudaStream_t stream) {
+cudaError_t prepare_tensor_kernels() {
   cudaError_t bad = cudaSuccess;
   for (const tensor::Family* family : kFamilies) {
-    bad = bad != cudaSuccess ? bad : family->size_128.prepare(stream);
-    bad = bad != cudaSuccess ? bad : family->size_256.prepare(stream);
+    bad = bad != cudaSuccess ? bad : family->size_128.prepare();
+    bad = bad != cudaSuccess ? bad : family->size_256.prepare();
   }
   for (const auto& row : tensor::kLoaded) {
     for (const tensor::Instance& instance : row) {
-      bad = bad != cudaSuccess ? bad : instance.prepare(stream);
+      bad = bad != cudaSuccess ? bad : instance.prepare();
     }
   }
   return bad;

@@ -9,8 +9,7 @@ namespace kvspan::cuda::tensor {
 
 struct Instance {
   cudaError_t (*launch)(cudaStream_t stream, const HeldCall& call);
-  // Loads its kernels, and starts each once over nothing.
-  cudaError_t (*prepare)(cudaStream_t stream);
+  cudaError_t (*prepare)();  // loads its kernels
 };
 
 // Of one pair of types.

@@ -229,9 +229,6 @@ template <class K, class V, uint32_t kTiles>
 __global__ void __launch_bounds__(kThreads, 1)
     tensor_kernel(const __grid_constant__ HeldCall call) {
   extern __shared__ __align__(128) uint8_t shared[];
-  if (blockIdx.x >= call.view.blocks) {
-    return;  // started over nothing
-  }
   // A block of the first wave does not wait for the word, a trip over the link: it works while the
   // word is on its way and tells at its end.
   const AttentionCallView& view = call.view;
@@ -257,15 +254,10 @@ cudaError_t launch_tiles(cudaStream_t stream, const HeldCall& call) {
 }
 
 template <class K, class V, uint32_t kTiles>
-cudaError_t prepare_tiles(cudaStream_t stream) {
-  constexpr uint32_t kBytes = Layout<K, V, kTiles>::bytes;
-  if (const cudaError_t bad = cudaFuncSetAttribute(tensor_kernel<K, V, kTiles>,
-                                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                   static_cast<int>(kBytes))) {
-    return bad;
-  }
-  tensor_kernel<K, V, kTiles><<<1, kThreads, kBytes, stream>>>(HeldCall{});
-  return cudaGetLastError();
+cudaError_t prepare_tiles() {
+  return cudaFuncSetAttribute(tensor_kernel<K, V, kTiles>,
+                              cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(Layout<K, V, kTiles>::bytes));
 }
 
 // Instances of one pair of sides, by the tiles of 8 pairs that a block takes. Those that load any
@@ -288,12 +280,12 @@ struct Sized {
     return launch_tiles<K, V, 3>(stream, call);
   }
 
-  static cudaError_t prepare(cudaStream_t stream) {
-    cudaError_t bad = prepare_tiles<K, V, 3>(stream);
+  static cudaError_t prepare() {
+    cudaError_t bad = prepare_tiles<K, V, 3>();
     if constexpr (kAll) {
-      bad = bad != cudaSuccess ? bad : prepare_tiles<K, V, 1>(stream);
-      bad = bad != cudaSuccess ? bad : prepare_tiles<K, V, 6>(stream);
-      bad = bad != cudaSuccess ? bad : prepare_tiles<K, V, 8>(stream);
+      bad = bad != cudaSuccess ? bad : prepare_tiles<K, V, 1>();
+      bad = bad != cudaSuccess ? bad : prepare_tiles<K, V, 6>();
+      bad = bad != cudaSuccess ? bad : prepare_tiles<K, V, 8>();
     }
     return bad;
   }
