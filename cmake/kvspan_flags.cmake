@@ -39,6 +39,16 @@ if(KVSPAN_SANITIZE)
   add_link_options(-fsanitize=${kvspan_sanitizers})
 endif()
 
+# kvspan_compile_together(<target> [ALWAYS]): a few files at a time as one, since each alone would read
+# the same headers for most of its time. Without ALWAYS under a sanitizer only: elsewhere a developer
+# changes one of them at a time.
+function(kvspan_compile_together target)
+  if(KVSPAN_SANITIZE OR "ALWAYS" IN_LIST ARGN)
+    set_target_properties(${target} PROPERTIES
+      UNITY_BUILD ${KVSPAN_UNITY} UNITY_BUILD_BATCH_SIZE 7)
+  endif()
+endfunction()
+
 # kvspan_compile_quickly(<target>): under the address sanitizer, without optimisation. For tests and
 # for glue whose speed nobody feels: optimising it is half of such a build's time. Not under the
 # thread sanitizer, where optimising costs little and its lack makes the tests slow.

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # kvspan_add_test(<part.noun> SOURCES <file>... LINKS <target>... [LABELS <label>...] [TIMEOUT <s>]
-# [ENV <A=b>...])
+# [ENV <A=b>...] [ONE_THREAD])
 #   One GoogleTest executable <part_noun>_test and one ctest entry <part.noun>; label `unit` unless
-#   told, 120 s. main() comes from GTest::gmock_main; link nothing of GoogleTest yourself.
+#   told, 120 s. main() comes from GTest::gmock_main; link nothing of GoogleTest yourself. ONE_THREAD:
+#   neither the test nor what it tests starts a thread, so the thread sanitizer, which could see
+#   nothing in it, does without it.
 # kvspan_register_test(<name> COMMAND <command>... [LABELS ...] [TIMEOUT s] [ENV ...])
 #   The same for a command that is no GoogleTest executable. Exit code 77 means skipped (say why on
 #   a line that begins `SKIPPED:`).
@@ -50,12 +52,15 @@ function(kvspan_register_test name)
 endfunction()
 
 function(kvspan_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LINKS;LABELS;ENV")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ONE_THREAD" "TIMEOUT" "SOURCES;LINKS;LABELS;ENV")
   if(NOT arg_SOURCES OR arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "kvspan_add_test(<part.noun> SOURCES ... LINKS ...): got '${ARGV}'")
   endif()
   if(NOT name MATCHES "^[a-z0-9_]+(\\.[a-z0-9_]+)+$")
     message(FATAL_ERROR "kvspan_add_test: '${name}' is no lower-case part.noun")
+  endif()
+  if(arg_ONE_THREAD AND KVSPAN_SANITIZE STREQUAL "thread")
+    return()
   endif()
   string(REPLACE "." "_" target "${name}_test")
   add_executable(${target} ${arg_SOURCES})

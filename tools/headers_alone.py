@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every installed header compiles by itself, in each language that may include it, with no warning.
 
-The ABI's headers as C11, C17 and C++20, without holes in their structs (-Wpadded); the SDK's C++
-headers as C++20. The C reference in sdk/reference has tests of its own.
+The ABI's headers as C11, C17 and C++20 by gcc and clang, without holes in their structs (-Wpadded);
+the SDK's C++ headers as C++20 by g++ alone: what includes what is the same to both, and the rest of
+what clang may say it says when the sanitizers' tests are built. The C reference in sdk/reference has tests of its own.
 
     tools/headers_alone.py [--include DIR]      exit 1 when one does not
 """
@@ -42,7 +43,7 @@ def main() -> int:
         print(f"headers_alone: {len(abi)} + {len(sdk)} headers in {include}: wrong --include?")
         return 1
     jobs = [(c, s, h, True) for c, s in C_LANGUAGES + CXX_LANGUAGES for h in abi]
-    jobs += [(c, s, h, False) for c, s in CXX_LANGUAGES for h in sdk]
+    jobs += [(c, s, h, False) for c, s in CXX_LANGUAGES[:1] for h in sdk]
     jobs = [job for job in jobs if shutil.which(job[0])]
     found = [text for c, s, h, padded in jobs if (text := compile_alone(c, s, include, h, padded))]
     for text in found:

@@ -13,7 +13,7 @@ namespace {
 KVSPAN_PROFILE(core);
 
 constexpr uint64_t kSlotBytes = 256;
-constexpr uint32_t kSlots = 6;
+constexpr uint32_t kPlaces = 6;
 constexpr uint32_t kLanes = 4;
 
 class FenceRandom : public PluginTest {
@@ -86,8 +86,8 @@ void FenceRandom::look(Dice& dice) {
 
 void FenceRandom::submit_one(Dice& dice, bool faults) {
   Op op = {rig().fence(), static_cast<uint32_t>(dice.below(kLanes)), KVSPAN_OK};
-  const auto target = static_cast<uint32_t>(dice.below(kSlots));
-  const auto source = static_cast<uint32_t>(dice.below(kSlots));
+  const auto target = static_cast<uint32_t>(dice.below(kPlaces));
+  const auto source = static_cast<uint32_t>(dice.below(kPlaces));
   const bool copies = dice.hit(2) && source != target && slots_[source].value >= 0;
   std::vector<std::size_t> before = slots_[target].writers;
   before.insert(before.end(), slots_[target].readers.begin(), slots_[target].readers.end());
@@ -146,19 +146,20 @@ void FenceRandom::submit_one(Dice& dice, bool faults) {
 
 void FenceRandom::check_memory() {
   const Bytes now = rig().download(*memory_);
-  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+  for (uint32_t slot = 0; slot < kPlaces; ++slot) {
     for (uint64_t i = 0; i < kSlotBytes && slots_[slot].value >= 0; ++i) {
       ASSERT_EQ(now[slot * kSlotBytes + i], slots_[slot].value) << "slot " << slot << " byte " << i;
     }
   }
-  ASSERT_TRUE(std::equal(
-      now.begin() + kSlots * kSlotBytes, now.end(), memory_->image.begin() + kSlots * kSlotBytes));
+  ASSERT_TRUE(std::equal(now.begin() + kPlaces * kSlotBytes,
+                         now.end(),
+                         memory_->image.begin() + kPlaces * kSlotBytes));
 }
 
 void FenceRandom::play(uint64_t seed, bool faults) {
   Dice dice(settings(), seed);
   ops_.clear();
-  slots_.assign(kSlots, {});
+  slots_.assign(kPlaces, {});
   rig().upload(*memory_);
   const uint64_t length = dice.between(4, 30);
   for (uint64_t i = 0; i < length && !HasFatalFailure(); ++i) {

@@ -17,9 +17,9 @@ KVSPAN_PROFILE(stream);
 
 constexpr uint64_t kPages = 64;
 constexpr uint64_t kPageTokens = 256;
-constexpr uint64_t kSlots = 4;
-constexpr uint32_t kHeadSize = 64;
-constexpr uint64_t kRowBytes = kHeadSize * 2;
+constexpr uint64_t kRingSlots = 4;
+constexpr uint32_t kElements = 64;
+constexpr uint64_t kRowBytes = kElements * 2;
 constexpr uint64_t kPlaneBytes = kPageTokens * kRowBytes;  // K or V of a page; V lies behind K
 constexpr uint64_t kPageBytes = 2 * kPlaneBytes;
 
@@ -38,7 +38,7 @@ class Needle : public AttentionTest {
 
   void new_ring() {
     pages_ = rig().allocate(KVSPAN_MEMORY_HOST, page_count_ * kPageBytes);
-    ring_ = rig().allocate(KVSPAN_MEMORY_DEVICE, kSlots * kPageBytes);
+    ring_ = rig().allocate(KVSPAN_MEMORY_DEVICE, kRingSlots * kPageBytes);
     ASSERT_NE(pages_, nullptr);
     ASSERT_NE(ring_, nullptr);
     std::fill(pages_->image.begin(), pages_->image.end(), uint8_t{0});
@@ -52,7 +52,7 @@ class Needle : public AttentionTest {
     const uint64_t at =
         token / kPageTokens * kPageBytes + kPlaneBytes + token % kPageTokens * kRowBytes;
     const uint16_t bits = kvspan_ref_f16_from_f32(value);
-    for (uint32_t e = 0; e < kHeadSize; ++e) {
+    for (uint32_t e = 0; e < kElements; ++e) {
       std::memcpy(pages_->mapped + at + 2 * e, &bits, 2);
     }
   }
@@ -61,7 +61,7 @@ class Needle : public AttentionTest {
   Output stream(uint64_t seed);
 
   struct Wave {
-    std::vector<uint64_t> pages;  // at most kSlots, each the next one of its split
+    std::vector<uint64_t> pages;  // at most kRingSlots, each the next one of its split
   };
 
   std::vector<Wave> waves(uint64_t split_tokens, Dice& dice) const;
@@ -91,7 +91,7 @@ std::vector<Needle::Wave> Needle::waves(uint64_t split_tokens, Dice& dice) const
     dice.shuffle(splits);
     for (const uint64_t split : splits) {
       const uint64_t end = std::min((split + 1) * split_pages, page_count_);
-      if (next[split] < end && wave.pages.size() < kSlots) {
+      if (next[split] < end && wave.pages.size() < kRingSlots) {
         wave.pages.push_back(next[split]++);
         --left;
       }
@@ -208,7 +208,7 @@ KVSPAN_CASE(Needle, IsFoundInEveryPageThroughARingOfFour, "KV-SUBMIT-9 KV-ATTN-5
     set_row(token, static_cast<float>(tokens()));
     const std::vector<float> values = values_of(stream(page), KVSPAN_TYPE_F32);
     set_row(token, 0.0F);
-    ASSERT_EQ(values.size(), kHeadSize);
+    ASSERT_EQ(values.size(), kElements);
     for (const float value : values) {
       ASSERT_EQ(value, 1.0F);
     }
@@ -221,7 +221,7 @@ KVSPAN_CASE(Needle, IsFoundInTheFirstAndTheLastToken, "KV-SUBMIT-9 KV-ATTN-5") {
     set_row(token, static_cast<float>(tokens()));
     const std::vector<float> values = values_of(stream(token), KVSPAN_TYPE_F32);
     set_row(token, 0.0F);
-    ASSERT_EQ(values, std::vector<float>(kHeadSize, 1.0F));
+    ASSERT_EQ(values, std::vector<float>(kElements, 1.0F));
   }
 }
 

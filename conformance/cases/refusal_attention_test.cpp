@@ -15,7 +15,7 @@ KVSPAN_PROFILE(attention);
 
 enum class Slot { run, advance, fold, finish };
 
-constexpr Slot kSlots[] = {Slot::run, Slot::advance, Slot::fold, Slot::finish};
+constexpr Slot kEverySlot[] = {Slot::run, Slot::advance, Slot::fold, Slot::finish};
 
 class RefusalAttention : public AttentionTest {
  protected:
@@ -169,7 +169,7 @@ void RefusalAttention::expect_refused(const char* what,
 
 KVSPAN_CASE(RefusalAttention, TheRightCallIsAccepted, "KV-QUERY-2") {
   const std::unique_ptr<Call> call = right();
-  for (const Slot slot : kSlots) {
+  for (const Slot slot : kEverySlot) {
     kvspan_error_t error = fresh_error();
     const kvspan_result_t result = settle(*call, slot, &error);
     EXPECT_EQ(result, KVSPAN_OK) << "slot " << int(slot) << ": " << told(result, error);
@@ -177,7 +177,7 @@ KVSPAN_CASE(RefusalAttention, TheRightCallIsAccepted, "KV-QUERY-2") {
 }
 
 KVSPAN_CASE(RefusalAttention, WorkspacesAreExact, "KV-ERROR-3") {
-  for (const Slot slot : kSlots) {
+  for (const Slot slot : kEverySlot) {
     SCOPED_TRACE(testing::Message() << "slot " << int(slot));
     const std::unique_ptr<Call> call = right();
     const uint64_t required = workspace(call->scene, slot);
@@ -294,7 +294,7 @@ KVSPAN_CASE(RefusalAttention, ItemsThatBreakTheirRules, "KV-ATTN-12") {
 
 KVSPAN_CASE(RefusalAttention, EverySlotHonoursWhatItWaitsFor, "KV-SUBMIT-9") {
   kvspan_queue_t* queue = rig().lane(KVSPAN_ROLE_COMPUTE).queue;
-  for (const Slot slot : kSlots) {
+  for (const Slot slot : kEverySlot) {
     SCOPED_TRACE(testing::Message() << "slot " << int(slot));
     const std::unique_ptr<Call> call = right();
     kvspan_fence_t* failed = rig().fence();
@@ -382,7 +382,7 @@ KVSPAN_CASE(RefusalAttention, NullAndMissizedArgumentsOfEverySlot, "KV-STRUCT-3 
     EXPECT_EQ(table.query(rig().device(), &wrong, &caps, nullptr), KVSPAN_E_INVALID_ARG);
   }
   const std::unique_ptr<Call> call = right();
-  for (const Slot slot : kSlots) {
+  for (const Slot slot : kEverySlot) {
     SCOPED_TRACE(testing::Message() << "slot " << int(slot));
     Call& c = *call;
     c.args.struct_size = 4;

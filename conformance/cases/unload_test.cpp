@@ -52,14 +52,15 @@ void UnloadTest::work(const kvspan_plugin_t& plugin, kvspan_device_t* device) {
   const auto& queue = *table_of<kvspan_queue_table_t>(plugin, KVSPAN_TABLE_QUEUE);
   const auto& fence = *table_of<kvspan_fence_table_t>(plugin, KVSPAN_TABLE_FENCE);
   const auto& copy = *table_of<kvspan_copy_table_t>(plugin, KVSPAN_TABLE_COPY);
-  constexpr uint64_t kBytes = uint64_t{256} << 10;
+  constexpr uint64_t kCopyBytes = uint64_t{256} << 10;
   kvspan_memory_t* host_side = nullptr;
   kvspan_memory_t* device_side = nullptr;
   kvspan_fence_t* done = nullptr;
-  ASSERT_EQ(memory.alloc(device, KVSPAN_MEMORY_HOST, kBytes, &host_side, nullptr), KVSPAN_OK);
-  ASSERT_EQ(memory.alloc(device, KVSPAN_MEMORY_DEVICE, kBytes, &device_side, nullptr), KVSPAN_OK);
+  ASSERT_EQ(memory.alloc(device, KVSPAN_MEMORY_HOST, kCopyBytes, &host_side, nullptr), KVSPAN_OK);
+  ASSERT_EQ(memory.alloc(device, KVSPAN_MEMORY_DEVICE, kCopyBytes, &device_side, nullptr),
+            KVSPAN_OK);
   ASSERT_EQ(fence.create(device, 0, &done, nullptr), KVSPAN_OK);
-  const kvspan_segment_t segment = {host_side, device_side, 0, 0, kBytes, 1, 0, 0};
+  const kvspan_segment_t segment = {host_side, device_side, 0, 0, kCopyBytes, 1, 0, 0};
   for (uint64_t round = 1; round <= 3; ++round) {
     const kvspan_queue_options_t options = {sizeof options, uint32_t(round - 1), 0, 0};
     kvspan_queue_t* line = nullptr;

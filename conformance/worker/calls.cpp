@@ -14,19 +14,20 @@ namespace kvspan::conformance {
 
 namespace {
 
-constexpr std::pair<const char*, Mutation> kNames[] = {{"nudge_scale", Mutation::nudge_scale},
-                                                       {"swap_strides", Mutation::swap_strides},
-                                                       {"nudge_advance", Mutation::nudge_advance},
-                                                       {"reveal_dead", Mutation::reveal_dead},
-                                                       {"hide_token", Mutation::hide_token},
-                                                       {"skip_waits", Mutation::skip_waits},
-                                                       {"short_encode", Mutation::short_encode},
-                                                       {"long_copy", Mutation::long_copy},
-                                                       {"signal_early", Mutation::signal_early},
-                                                       {"swallow_errors", Mutation::swallow_errors},
-                                                       {"leak_memory", Mutation::leak_memory},
-                                                       {"stale_page", Mutation::stale_page},
-                                                       {"drop_span", Mutation::drop_span}};
+constexpr std::pair<const char*, Mutation> kMutationNames[] = {
+    {"nudge_scale", Mutation::nudge_scale},
+    {"swap_strides", Mutation::swap_strides},
+    {"nudge_advance", Mutation::nudge_advance},
+    {"reveal_dead", Mutation::reveal_dead},
+    {"hide_token", Mutation::hide_token},
+    {"skip_waits", Mutation::skip_waits},
+    {"short_encode", Mutation::short_encode},
+    {"long_copy", Mutation::long_copy},
+    {"signal_early", Mutation::signal_early},
+    {"swallow_errors", Mutation::swallow_errors},
+    {"leak_memory", Mutation::leak_memory},
+    {"stale_page", Mutation::stale_page},
+    {"drop_span", Mutation::drop_span}};
 
 /// Where the last of several spans begins, or the last page of a single one that lists its pages:
 /// core hands in one span a call.
@@ -47,7 +48,7 @@ uint64_t seen_without_the_last(const std::vector<kvspan_span_t>& spans) {
 
 bool find_mutation(const std::string& name, Mutation& out) {
   out = Mutation::none;
-  for (const auto& [known, mutation] : kNames) {
+  for (const auto& [known, mutation] : kMutationNames) {
     if (name == known) {
       out = mutation;
     }
@@ -57,7 +58,7 @@ bool find_mutation(const std::string& name, Mutation& out) {
 
 std::vector<std::string> mutation_names() {
   std::vector<std::string> names;
-  for (const auto& [known, mutation] : kNames) {
+  for (const auto& [known, mutation] : kMutationNames) {
     names.emplace_back(known);
   }
   return names;

@@ -4,7 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <map>
 #include <sstream>
+#include <tuple>
 #include <utility>
 
 namespace kvspan::conformance {
@@ -18,21 +21,27 @@ std::vector<CaseInfo>& registry() {
   return cases;
 }
 
-constexpr std::pair<Need, const char*> kNames[] = {{Need::device, "device"},
-                                                   {Need::attention, "attention"},
-                                                   {Need::debug, "debug"},
-                                                   {Need::fault_allocation, "fault_allocation"},
-                                                   {Need::fault_submit, "fault_submit"},
-                                                   {Need::fault_device, "fault_device"},
-                                                   {Need::import, "import"},
-                                                   {Need::wait_host, "wait_host"},
-                                                   {Need::far_memory, "far_memory"},
-                                                   {Need::bounded_memory, "bounded_memory"},
-                                                   {Need::scheduler_seed, "scheduler_seed"},
-                                                   {Need::width_invariance, "width_invariance"},
-                                                   {Need::queues_four, "queues_four"},
-                                                   {Need::queues_eight, "queues_eight"},
-                                                   {Need::cancel_items, "cancel_items"}};
+/// By source file; likewise.
+std::map<std::string, Profile>& profiles() {
+  static std::map<std::string, Profile> said;
+  return said;
+}
+
+constexpr std::pair<Need, const char*> kNeedNames[] = {{Need::device, "device"},
+                                                       {Need::attention, "attention"},
+                                                       {Need::debug, "debug"},
+                                                       {Need::fault_allocation, "fault_allocation"},
+                                                       {Need::fault_submit, "fault_submit"},
+                                                       {Need::fault_device, "fault_device"},
+                                                       {Need::import, "import"},
+                                                       {Need::wait_host, "wait_host"},
+                                                       {Need::far_memory, "far_memory"},
+                                                       {Need::bounded_memory, "bounded_memory"},
+                                                       {Need::scheduler_seed, "scheduler_seed"},
+                                                       {Need::width_invariance, "width_invariance"},
+                                                       {Need::queues_four, "queues_four"},
+                                                       {Need::queues_eight, "queues_eight"},
+                                                       {Need::cancel_items, "cancel_items"}};
 
 bool truth(const json& object, const char* key) {
   return object.is_object() && object.value(key, false);
@@ -155,10 +164,15 @@ bool add_case(CaseInfo info) {
   return true;
 }
 
-CaseInfo made_case(const char* id, const char* rules, Profile profile, const char* file, int line) {
+bool set_profile(const char* file, Profile profile) {
+  profiles()[file] = profile;
+  return true;
+}
+
+CaseInfo made_case(const char* id, const char* rules, const char* file, int line) {
   CaseInfo made;
   made.id = id;
-  made.profile = profile;
+  made.profile = profiles().at(file);
   made.line = line;
   made.file = source_path(file);
   std::istringstream words(rules);
@@ -177,7 +191,11 @@ std::string source_path(const char* file) {
 }
 
 std::vector<CaseInfo> registered_cases() {
-  return registry();
+  std::vector<CaseInfo> cases = registry();  // in whatever order the linker had the files
+  std::sort(cases.begin(), cases.end(), [](const CaseInfo& a, const CaseInfo& b) {
+    return std::tie(a.file, a.line) < std::tie(b.file, b.line);
+  });
+  return cases;
 }
 
 std::string unmet_need(const CaseInfo& info, const nlohmann::json& probe) {
@@ -205,7 +223,7 @@ std::string name_of(Profile profile) {
 }
 
 std::string name_of(Need need) {
-  for (const auto& [known, name] : kNames) {
+  for (const auto& [known, name] : kNeedNames) {
     if (known == need) {
       return name;
     }

@@ -88,7 +88,7 @@ struct CaseInfo {
 /// A source file's path from conformance/ on, as cases and failures name it; "" for NULL.
 std::string source_path(const char* file);
 
-/// Every case of this program, in the order in which they are run. Loads nothing.
+/// Every case of this program, by file and line. Loads nothing.
 std::vector<CaseInfo> registered_cases();
 
 /// Which of the case's needs the plugin of this probe record lacks, as a fact: "the plugin offers
@@ -121,10 +121,14 @@ inline void apply(CaseInfo& info, TakesTuple) {
   info.takes_tuple = true;
 }
 
-/// Rules are written in one string, apart by spaces.
-CaseInfo made_case(const char* id, const char* rules, Profile profile, const char* file, int line);
+/// Says the profile of the cases of one source file; true.
+bool set_profile(const char* file, Profile profile);
 
-template <class Fixture, class... Traits>
+/// Rules are written in one string, apart by spaces; the profile is that of the file.
+CaseInfo made_case(const char* id, const char* rules, const char* file, int line);
+
+/// SaidProfile is declared by KVSPAN_PROFILE: a file without one does not compile.
+template <class Fixture, class SaidProfile, class... Traits>
 bool register_case(CaseInfo info, Traits... traits) {
   if (std::is_base_of_v<PluginTest, Fixture>) {
     info.needs.push_back(Need::device);
@@ -139,17 +143,21 @@ bool register_case(CaseInfo info, Traits... traits) {
 }  // namespace detail
 }  // namespace kvspan::conformance
 
+#define KVSPAN_JOIN(a, b) a##b
+#define KVSPAN_UNIQUE(name, number) KVSPAN_JOIN(name, number)
+
 /// Once a file, inside its anonymous namespace and before its cases.
-#define KVSPAN_PROFILE(name) \
-  constexpr ::kvspan::conformance::Profile kProfile = ::kvspan::conformance::Profile::name
+#define KVSPAN_PROFILE(name)                                         \
+  struct ProfileOfThisFile;                                          \
+  [[maybe_unused]] const bool KVSPAN_UNIQUE(kProfile, __COUNTER__) = \
+      ::kvspan::conformance::detail::set_profile(__FILE__, ::kvspan::conformance::Profile::name)
 
 /// See the head of this file.
-#define KVSPAN_CASE(Fixture, Name, rules, ...)                                        \
-  [[maybe_unused]] const bool kCase_##Fixture##_##Name =                              \
-      ::kvspan::conformance::detail::register_case<Fixture>(                          \
-          ::kvspan::conformance::detail::made_case(                                   \
-              #Fixture "." #Name, rules, kProfile, __FILE__, __LINE__) __VA_OPT__(, ) \
-              __VA_ARGS__);                                                           \
+#define KVSPAN_CASE(Fixture, Name, rules, ...)                                                    \
+  [[maybe_unused]] const bool kCase_##Fixture##_##Name =                                          \
+      ::kvspan::conformance::detail::register_case<Fixture, ProfileOfThisFile>(                   \
+          ::kvspan::conformance::detail::made_case(#Fixture "." #Name, rules, __FILE__, __LINE__) \
+              __VA_OPT__(, ) __VA_ARGS__);                                                        \
   TEST_F(Fixture, Name)
 
 #endif

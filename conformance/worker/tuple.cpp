@@ -9,14 +9,14 @@
 namespace kvspan::conformance {
 namespace {
 
-constexpr std::pair<kvspan_type_t, const char*> kNames[] = {{KVSPAN_TYPE_F32, "f32"},
-                                                            {KVSPAN_TYPE_F16, "f16"},
-                                                            {KVSPAN_TYPE_BF16, "bf16"},
-                                                            {KVSPAN_TYPE_Q8_0, "q8_0"},
-                                                            {KVSPAN_TYPE_Q5_1, "q5_1"},
-                                                            {KVSPAN_TYPE_Q5_0, "q5_0"},
-                                                            {KVSPAN_TYPE_Q4_1, "q4_1"},
-                                                            {KVSPAN_TYPE_Q4_0, "q4_0"}};
+constexpr std::pair<kvspan_type_t, const char*> kTypeNames[] = {{KVSPAN_TYPE_F32, "f32"},
+                                                                {KVSPAN_TYPE_F16, "f16"},
+                                                                {KVSPAN_TYPE_BF16, "bf16"},
+                                                                {KVSPAN_TYPE_Q8_0, "q8_0"},
+                                                                {KVSPAN_TYPE_Q5_1, "q5_1"},
+                                                                {KVSPAN_TYPE_Q5_0, "q5_0"},
+                                                                {KVSPAN_TYPE_Q4_1, "q4_1"},
+                                                                {KVSPAN_TYPE_Q4_0, "q4_0"}};
 
 const Tuple& any() {
   static const Tuple tuple;
@@ -42,7 +42,7 @@ bool read_type(const std::string& text, std::optional<kvspan_type_t>& out) {
 }  // namespace
 
 bool find_type(const std::string& name, kvspan_type_t& out) {
-  for (const auto& [type, known] : kNames) {
+  for (const auto& [type, known] : kTypeNames) {
     if (name == known) {
       out = type;
       return true;
@@ -52,7 +52,7 @@ bool find_type(const std::string& name, kvspan_type_t& out) {
 }
 
 std::string type_name(kvspan_type_t type) {
-  for (const auto& [known, name] : kNames) {
+  for (const auto& [known, name] : kTypeNames) {
     if (known == type) {
       return name;
     }
@@ -74,7 +74,7 @@ std::string read_tuple(const std::string& text, Tuple& out) {
                                     : false;
     if (!good) {
       std::string names;
-      for (const auto& [type, name] : kNames) {
+      for (const auto& [type, name] : kTypeNames) {
         names += std::string(names.empty() ? "" : ", ") + name;
       }
       return "--tuple " + text + ": '" + part +

@@ -3,6 +3,8 @@
 // backend.
 #include "kvspan/core/history/host_pages.hpp"
 
+#include "kvspan/core/layout/checked.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -23,10 +25,6 @@ constexpr std::uint32_t kChunkBlocksMax = 16;
 
 // x86-64 huge pages; also a multiple of every import alignment that a page-sized device has.
 constexpr std::uint64_t kHugePageBytes = 2ULL << 20;
-
-std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) {
-  return (value + alignment - 1) / alignment * alignment;
-}
 
 void free_huge(std::byte* address) {
   ::operator delete[](address, std::align_val_t{kHugePageBytes});
@@ -139,7 +137,7 @@ void HostPages::release(HostBlock block) {
 }
 
 bool HostPages::owns(const kvspan_memory_t* memory) const {
-  return memories_.count(memory) != 0;
+  return memories_.contains(memory);
 }
 
 HostPage HostPages::page(HostBlock block, std::size_t layer) const {

@@ -3,6 +3,7 @@
 // Order of the regions: resident pages, slots (ring, tails), split states, accumulators, workspace.
 #include "kvspan/core/memory/budget.hpp"
 
+#include "kvspan/core/layout/checked.hpp"
 #include "kvspan/core/layout/kv_type.hpp"
 
 #include <algorithm>
@@ -36,10 +37,6 @@ constexpr std::uint64_t kScratchShare = 2;
 
 // A chunk below this many rows is only taken when nothing wider fits.
 constexpr std::uint32_t kNarrowRows = 64;
-
-std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) {
-  return (value + alignment - 1) / alignment * alignment;
-}
 
 // What one phase needs at a number of rows.
 struct Scratch {

@@ -25,10 +25,6 @@ std::uint32_t spans_max(const SessionOptions& options) {
   return std::max(options.stream.group_pages, kGroupPagesMax) + 2;
 }
 
-Error error_of(Errc code, std::string message, const char* component) {
-  return Error{code, std::move(message), 0, 0, 0, component};
-}
-
 // The most that one submit of this session can hold, so that the backend allocates nothing later.
 kvspan_prepare_t limits_of(const Plan& plan,
                            std::span<const kvspan_attention_shape_t> shapes,
@@ -194,11 +190,9 @@ Result<void> SessionState::record_shapes() {
 Result<void> SessionState::check_alignment() {
   const std::uint64_t needed = backend.info().memory_alignment;
   if (needed > plan.alignment || options.geometry.alignment % needed != 0) {
-    return tl::unexpected(error_of(Errc::invalid_argument,
-                                   "planes must be aligned to " + std::to_string(needed) +
-                                       " bytes on this device; set the geometry's alignment to a "
-                                       "multiple",
-                                   "session"));
+    std::string message = "planes must be aligned to " + std::to_string(needed) +
+                          " bytes on this device; set the geometry's alignment to a multiple";
+    return tl::unexpected(Error{Errc::invalid_argument, std::move(message), 0, 0, 0, "session"});
   }
   limits.struct_size = sizeof limits;
   kvspan_error_t error = empty_error();
@@ -271,8 +265,12 @@ Result<void> SessionState::check_scratch() const {
   std::uint64_t at = states_lease.range().offset + plan.regions.states_bytes;
   for (const Lease* lease : {&accumulators_lease, &workspace_lease}) {
     if (lease->range().bytes != 0 && lease->range().offset != at) {
-      return tl::unexpected(error_of(
-          Errc::internal, "scratch regions are apart in the arena; report this bug", "session"));
+      return tl::unexpected(Error{Errc::internal,
+                                  "scratch regions are apart in the arena; report this bug",
+                                  0,
+                                  0,
+                                  0,
+                                  "session"});
     }
     at += lease->range().bytes;
   }

@@ -2,17 +2,11 @@
 // SequenceCall: row groups to entries; layout of states inside the plan's bound.
 #include "sequence_call.hpp"
 
+#include "kvspan/core/layout/checked.hpp"
+
 #include <algorithm>
 
 namespace kvspan {
-
-namespace {
-
-std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) {
-  return (value + alignment - 1) / alignment * alignment;
-}
-
-}  // namespace
 
 SequenceCall::SequenceCall(const LayerGeometry& geometry,
                            const kvspan_attention_caps_t& caps,

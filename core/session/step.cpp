@@ -12,7 +12,7 @@ namespace kvspan {
 
 namespace {
 
-Error refuse(std::string message) {
+Error wrong_step(std::string message) {
   return Error{Errc::invalid_argument, std::move(message), 0, 0, 0, "session"};
 }
 
@@ -20,7 +20,7 @@ Error refuse(std::string message) {
 
 Result<void> SessionState::check_step(std::span<const StepRows> rows, Phase phase) const {
   if (rows.empty()) {
-    return tl::unexpected(refuse("a step needs at least one sequence"));
+    return tl::unexpected(wrong_step("a step needs at least one sequence"));
   }
   const std::uint32_t most = phase_rows(phase);
   for (std::size_t index = 0; index < rows.size(); ++index) {
@@ -31,12 +31,13 @@ Result<void> SessionState::check_step(std::span<const StepRows> rows, Phase phas
     }
     for (std::size_t earlier = 0; earlier < index; ++earlier) {
       if (rows[earlier].sequence == part.sequence) {
-        return tl::unexpected(refuse(who + " appears twice in one step"));
+        return tl::unexpected(wrong_step(who + " appears twice in one step"));
       }
     }
     if (part.rows == 0 || part.rows > most) {
-      return tl::unexpected(refuse(who + " brings " + std::to_string(part.rows) + " rows, but a " +
-                                   name(phase) + " step takes 1 to " + std::to_string(most)));
+      return tl::unexpected(wrong_step(who + " brings " + std::to_string(part.rows) +
+                                       " rows, but a " + name(phase) + " step takes 1 to " +
+                                       std::to_string(most)));
     }
     const std::uint64_t tokens = sequences[part.sequence].history.committed_tokens();
     const std::uint64_t needed = tokens + part.rows;
@@ -193,7 +194,7 @@ Result<void> SessionState::check_health() {
     return recover();
   }
   if (lanes->cancel_requested()) {
-    return tl::unexpected(fail_step(refuse("cancelled between steps")));
+    return tl::unexpected(fail_step(wrong_step("cancelled between steps")));
   }
   if (auto healthy = lanes->health(); !healthy) {
     Error error = fail_step(std::move(healthy).error());
@@ -246,18 +247,19 @@ Result<void> Session::commit(std::span<const std::uint32_t> accepted) {
   SessionState& state = *state_;
   const auto layers = static_cast<std::uint32_t>(state.plan.pages.size());
   if (!state.step || state.step->layers_attended != layers) {
-    return tl::unexpected(refuse("commit follows the attend of every layer of an open step"));
+    return tl::unexpected(wrong_step("commit follows the attend of every layer of an open step"));
   }
   Step& step = *state.step;
   if (accepted.size() != step.parts.size()) {
-    return tl::unexpected(refuse("commit takes one count for each of the step's " +
-                                 std::to_string(step.parts.size()) + " sequences"));
+    return tl::unexpected(wrong_step("commit takes one count for each of the step's " +
+                                     std::to_string(step.parts.size()) + " sequences"));
   }
   for (std::size_t index = 0; index < accepted.size(); ++index) {
     if (accepted[index] > step.parts[index].rows) {
-      return tl::unexpected(refuse("sequence " + std::to_string(step.parts[index].sequence) +
-                                   " wrote " + std::to_string(step.parts[index].rows) + " rows; " +
-                                   std::to_string(accepted[index]) + " cannot be accepted"));
+      return tl::unexpected(wrong_step("sequence " + std::to_string(step.parts[index].sequence) +
+                                       " wrote " + std::to_string(step.parts[index].rows) +
+                                       " rows; " + std::to_string(accepted[index]) +
+                                       " cannot be accepted"));
     }
   }
   const Moment published = Moment::at(LaneId::download, step.published);

@@ -252,10 +252,10 @@ class SmallArena(ToolCase):
         for plugin in PLUGINS:
             with self.subTest(plugin=plugin):
                 types = ("--k-type", "q8_0", "--v-type", "q4_0", "--page-tokens", 32)
-                least = self.json_of("plan", "--plugin", plugin, "--model", MODEL, "--context", 303,
+                least = self.json_of("plan", "--plugin", plugin, "--model", MODEL, "--context", 163,
                                      *types)["minimum_arena_bytes"]
                 arguments = ("generate", "--plugin", plugin, "--model", MODEL, "--prompt-file",
-                             self.prompt(), "--tokens", 3, *types)
+                             self.prompt(160), "--tokens", 3, *types)
                 done = self.json_of(*arguments, "--arena", least)
                 self.assertEqual(done["minimum_arena_bytes"], least, "plan and generate disagree")
                 self.assertLessEqual(done["device_bytes_high_water"], least)

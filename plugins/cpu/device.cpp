@@ -18,14 +18,6 @@
 
 namespace kvspan::cpu {
 
-namespace {
-
-unsigned long long number(uint64_t value) {
-  return value;
-}
-
-}  // namespace
-
 kvspan_result_t report_lost(kvspan_error_t* error, const char* where) noexcept {
   sdk::fail(error, KVSPAN_E_DEVICE_LOST, where, "the device was lost: close it and open it again");
   if (error != nullptr) {
@@ -42,7 +34,7 @@ kvspan_result_t report_no_host_memory(uint64_t bytes,
                           where,
                           {KVSPAN_RESOURCE_HOST_MEMORY, bytes, 0},
                           "the host's allocator has no %llu bytes: free some and call again",
-                          number(bytes));
+                          sdk::number(bytes));
 }
 
 namespace {
@@ -168,7 +160,7 @@ kvspan_result_t KVSPAN_CALL device_close(kvspan_device_t* handle, kvspan_error_t
                                 kWhere,
                                 {KVSPAN_RESOURCE_NONE, 0, device->object_count},
                                 "%llu memories, queues and fences are alive: destroy them first",
-                                number(device->object_count));
+                                sdk::number(device->object_count));
       }
     }
     Plugin& plugin = device->plugin;

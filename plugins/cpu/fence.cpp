@@ -28,10 +28,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-unsigned long long number(uint64_t value) {
-  return value;
-}
-
 kvspan_result_t KVSPAN_CALL fence_create(kvspan_device_t* handle,
                                          uint64_t initial,
                                          kvspan_fence_t** out_fence,
@@ -198,8 +194,8 @@ kvspan_result_t KVSPAN_CALL fence_signal(kvspan_fence_t* handle,
                                   {2},
                                   kWhere,
                                   "value %llu, the fence is at %llu: signal more",
-                                  number(value),
-                                  number(fence.value));
+                                  sdk::number(value),
+                                  sdk::number(fence.value));
       }
       fence.reach(value);
       fence.promised = value > fence.promised ? value : fence.promised;

@@ -16,10 +16,6 @@ namespace {
 constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 
-unsigned long long number(uint64_t value) {
-  return value;
-}
-
 struct Wanted {
   uint32_t kind;
   uint64_t bytes;
@@ -37,7 +33,7 @@ kvspan_result_t report_exhausted(Wanted wanted,
                           where,
                           amount,
                           "%llu bytes of %s memory are not to be had: free some or ask for less",
-                          number(wanted.bytes),
+                          sdk::number(wanted.bytes),
                           device ? "device" : "host");
 }
 
@@ -80,7 +76,7 @@ void lock_pages(Device& device, void* address, uint64_t bytes) {
     device.host.log(KVSPAN_LOG_INFO,
                     "cpu: %llu bytes of host memory stay unlocked (limit on locked memory): "
                     "everything works, pages may be swapped",
-                    number(bytes));
+                    sdk::number(bytes));
   }
   device.locked_bytes_refused += bytes;
 }
@@ -171,8 +167,8 @@ kvspan_result_t KVSPAN_CALL memory_alloc(kvspan_device_t* handle,
                                 {3},
                                 kWhere,
                                 "%llu bytes, %llu at most: split the allocation",
-                                number(bytes),
-                                number(kAllocationBytesMax));
+                                sdk::number(bytes),
+                                sdk::number(kAllocationBytesMax));
     }
     Device& device = *device_of(handle);
     if (device.lost) {
@@ -199,7 +195,7 @@ kvspan_result_t KVSPAN_CALL memory_import(kvspan_device_t* handle,
                                 {bytes % kMemoryAlignment != 0 ? 3u : 2u},
                                 kWhere,
                                 "address and bytes must be multiples of %llu",
-                                number(kMemoryAlignment));
+                                sdk::number(kMemoryAlignment));
     }
     Device& device = *device_of(handle);
     if (device.lost) {

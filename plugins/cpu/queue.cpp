@@ -16,10 +16,6 @@ namespace kvspan::cpu {
 
 namespace {
 
-unsigned long long number(uint64_t value) {
-  return value;
-}
-
 // Everything about `submit` that needs no lock.
 kvspan_result_t check_submit(const Device& device,
                              const kvspan_submit_t* submit,
@@ -73,9 +69,9 @@ kvspan_result_t check_prepared(Device& device,
                           where,
                           {KVSPAN_RESOURCE_PREPARED, required, provided},
                           "%llu %s in one submit, prepare was told of %llu: prepare for more",
-                          number(required),
+                          sdk::number(required),
                           what,
-                          number(provided));
+                          sdk::number(provided));
 }
 
 kvspan_result_t Queue::check_depth(kvspan_error_t* error, const char* where) {
@@ -157,8 +153,8 @@ kvspan_result_t Queue::check_points(const kvspan_submit_t& submit,
                                 where,
                                 "signal point %u is %llu and its fence goes to %llu: signal more",
                                 i,
-                                number(submit.signals[i].value),
-                                number(promised));
+                                sdk::number(submit.signals[i].value),
+                                sdk::number(promised));
     }
     if (fence.promise_count != 0 && fence.signaller != this) {
       return sdk::fail_argument(error,
@@ -177,7 +173,7 @@ kvspan_result_t Queue::check_points(const kvspan_submit_t& submit,
                                  "wait point %u asks for %llu of a fence that only this submit "
                                  "would signal: submit the signal first",
                                  w,
-                                 number(submit.waits[w].value));
+                                 sdk::number(submit.waits[w].value));
       }
     }
   }

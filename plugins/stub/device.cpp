@@ -21,10 +21,6 @@
 namespace kvspan::stub {
 namespace {
 
-unsigned long long number(std::uint64_t value) {
-  return value;
-}
-
 Plugin& plugin_of(void* self) {
   return *static_cast<Plugin*>(self);
 }
@@ -133,9 +129,9 @@ kvspan_result_t KVSPAN_CALL device_close(kvspan_device_t* handle, kvspan_error_t
                               kWhere,
                               {KVSPAN_RESOURCE_NONE, 0, alive},
                               "%llu memories, %u queues and %llu fences are alive: end them first",
-                              number(device->memory_count),
+                              sdk::number(device->memory_count),
                               device->queue_count,
-                              number(fences));
+                              sdk::number(fences));
     }
     --device->plugin.devices_open;
     delete device;
@@ -224,7 +220,7 @@ kvspan_result_t KVSPAN_CALL device_prepare(kvspan_device_t* handle,
                               kWhere,
                               {KVSPAN_RESOURCE_NONE, 0, in_flight},
                               "%llu submits are in flight: wait for them",
-                              number(in_flight));
+                              sdk::number(in_flight));
     }
     const kvspan_prepared_t prepared = {sizeof(kvspan_prepared_t), 0, 0, 0, 0};
     if (const kvspan_result_t bad = sdk::give(out_prepared, prepared, error, kWhere, 3)) {
@@ -315,9 +311,9 @@ kvspan_result_t check_prepared(const Device& device,
                           where,
                           {KVSPAN_RESOURCE_PREPARED, required, provided},
                           "%llu %s in one submit, prepare was told of %llu: prepare for more",
-                          number(required),
+                          sdk::number(required),
                           limit.what,
-                          number(provided));
+                          sdk::number(provided));
 }
 
 const kvspan_device_table_t kDeviceTable = {sizeof(kvspan_device_table_t),

@@ -21,10 +21,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-unsigned long long number(std::uint64_t value) {
-  return value;
-}
-
 /// The points of a wait, checked.
 struct Waited {
   Device& device;
@@ -97,8 +93,8 @@ kvspan_result_t deadlock(const Point& point, kvspan_error_t* error, const char* 
                             where,
                             "deadlock: nothing pending leads to value %llu of a fence at %llu, and "
                             "this wait has no end: submit or signal it first, or set a timeout",
-                            number(point.value),
-                            number(point.fence->value));
+                            sdk::number(point.value),
+                            sdk::number(point.fence->value));
 }
 
 /// The latest moment of a wait; far away for timeouts that no clock can hold.
@@ -220,23 +216,23 @@ kvspan_result_t check_host_value(const Fence& fence,
                               sdk::Place{2},
                               where,
                               "the fence is at %llu already: signal more than that",
-                              number(fence.value));
+                              sdk::number(fence.value));
   }
   if (value - fence.value > kFenceDeltaMax) {
     return sdk::fail_argument(error,
                               sdk::Place{2},
                               where,
                               "%llu is %llu ahead of the fence, %llu allowed: signal less",
-                              number(value),
-                              number(value - fence.value),
-                              number(kFenceDeltaMax));
+                              sdk::number(value),
+                              sdk::number(value - fence.value),
+                              sdk::number(kFenceDeltaMax));
   }
   if (!fence.promises.empty() && value >= fence.promises.front()) {
     return sdk::fail_argument(error,
                               sdk::Place{2},
                               where,
                               "pending work will signal %llu: signal less, or wait for it first",
-                              number(fence.promises.front()));
+                              sdk::number(fence.promises.front()));
   }
   return KVSPAN_OK;
 }
@@ -304,8 +300,8 @@ kvspan_result_t KVSPAN_CALL fence_destroy(kvspan_fence_t* handle, kvspan_error_t
                               {KVSPAN_RESOURCE_NONE, 0, users},
                               "pending work names this fence %llu times and %llu threads wait on "
                               "it: settle those first",
-                              number(fence->uses),
-                              number(fence->waiters));
+                              sdk::number(fence->uses),
+                              sdk::number(fence->waiters));
     }
     device.scheduler.remove(*fence);
     delete fence;

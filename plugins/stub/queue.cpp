@@ -17,10 +17,6 @@
 namespace kvspan::stub {
 namespace {
 
-unsigned long long number(std::uint64_t value) {
-  return value;
-}
-
 /// Where a point of a submit stands, for errors.
 struct PointPlace {
   std::uint32_t argument;
@@ -43,8 +39,8 @@ kvspan_result_t check_waits(const kvspan_submit_t& submit,
                             "wait point %u asks for %llu, and nothing submitted goes beyond %llu: "
                             "submit the signal first",
                             i,
-                            number(submit.waits[i].value),
-                            number(fence.promised()));
+                            sdk::number(submit.waits[i].value),
+                            sdk::number(fence.promised()));
       if (error != nullptr) {
         error->argument = argument;
         error->field_offset = offsetof(kvspan_submit_t, waits);
@@ -76,8 +72,8 @@ kvspan_result_t check_signal(const Queue& queue,
                               where,
                               "signal point %u is %llu and its fence goes to %llu: signal more",
                               place.index,
-                              number(value),
-                              number(promised));
+                              sdk::number(value),
+                              sdk::number(promised));
   }
   if (value - fence.value > kFenceDeltaMax) {
     return sdk::fail_argument(error,
@@ -85,8 +81,8 @@ kvspan_result_t check_signal(const Queue& queue,
                               where,
                               "signal point %u lies %llu ahead of its fence, %llu allowed",
                               place.index,
-                              number(value - fence.value),
-                              number(kFenceDeltaMax));
+                              sdk::number(value - fence.value),
+                              sdk::number(kFenceDeltaMax));
   }
   if (!fence.promises.empty() && fence.signaller != &queue) {
     return sdk::fail_argument(

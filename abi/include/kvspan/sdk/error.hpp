@@ -31,6 +31,11 @@ struct Place {
   std::uint32_t field_offset = UINT32_MAX;  ///< UINT32_MAX = no field
 };
 
+/// A 64-bit amount as %llu takes it.
+constexpr unsigned long long number(std::uint64_t value) noexcept {
+  return value;
+}
+
 namespace detail {
 
 /// Ends `text` of `capacity` bytes before a character that was cut: `length` is what it would be.

@@ -46,6 +46,11 @@ namespace kvspan {
   return *padded & ~(alignment - 1);
 }
 
+// The same where the caller knows that it fits, for any alignment but 0.
+[[nodiscard]] constexpr std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
+
 // ceil(value / divisor), without the overflow of (value + divisor - 1); nothing for a divisor of 0.
 [[nodiscard]] constexpr std::optional<std::uint64_t> checked_ceil_div(std::uint64_t value,
                                                                       std::uint64_t divisor) {
