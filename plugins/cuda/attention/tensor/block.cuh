@@ -77,7 +77,8 @@ struct Kept {
   SpanView spans[kLoadWarps];  // the one that a loading warp found last
   PairsOf<kPairs> pairs;
   Weighed<kPairs> weighed[kWeightSlots];
-  alignas(16) float tops[kPairs][kTokenTiles];  // of the granule, a token tile each
+  // Of a granule, a token tile each; the next granule's while a slow warp still reads this one's.
+  alignas(16) float tops[2][kPairs][kTokenTiles];
   Fold fold[kPairs];
   Finish finish[kPairs];
   uint64_t seen_begin;  // tokens that some pair may see

@@ -78,7 +78,8 @@ class Scorer {
     }
     ring_.next(slots);
     float own[own_max][4];
-    unite(products, own, granule);
+    turn_ ^= 1;
+    unite(products, own);
     if (kTiles == 1 && half_ == 1) {
       return;  // the lower half finishes the only tile
     }
@@ -155,10 +156,9 @@ class Scorer {
   // Adds the sums of both halves: the warps of the lower half finish the even tiles, those of the
   // upper half the odd ones. Constant indices only, so that all stays in registers.
   __device__ void unite(const float (&products)[kTiles][4],
-                        float (&own)[own_max][4],
-                        uint32_t granule) const {
+                        float (&own)[own_max][4]) const {
     float4* const place = block_.exchange() + token_tile_ * 32 + lane_ +
-                          granule % Places::exchanges * kTiles * kTokenTiles * 32;
+                          turn_ % Places::exchanges * kTiles * kTokenTiles * 32;
     const bool lower = half_ == 0;
 #pragma unroll
     for (uint32_t i = 0; i < own_max; ++i) {
@@ -223,7 +223,7 @@ class Scorer {
         top = ptx::max_nan(top, __shfl_xor_sync(~0u, top, 8));
         top = ptx::max_nan(top, __shfl_xor_sync(~0u, top, 16));
         if (lane_ < 4) {
-          kept.tops[pair][token_tile_] = top;
+          kept.tops[turn_][pair][token_tile_] = top;
         }
       }
     }
@@ -259,7 +259,7 @@ class Scorer {
 #pragma unroll
       for (uint32_t c = 0; c < 2; ++c) {
         const uint32_t pair = pair_of(i, c);
-        const float4 tops = *reinterpret_cast<const float4*>(kept.tops[pair]);
+        const float4 tops = *reinterpret_cast<const float4*>(kept.tops[turn_][pair]);
         const float before = tops_[i][c];
         const float top = ptx::max_nan(
             before, ptx::max_nan(ptx::max_nan(tops.x, tops.y), ptx::max_nan(tops.z, tops.w)));
@@ -293,6 +293,7 @@ class Scorer {
   const uint32_t half_;
   Ring ring_;
   Ring weights_;
+  uint32_t turn_ = 0;  // every other granule
   bool two_parts_ = false;
   bool bent_ = false;
   float tops_[own_max][2];  // the running maximum of the pairs that this warp finishes
