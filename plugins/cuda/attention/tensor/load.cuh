@@ -80,7 +80,7 @@ class Loader {
   static constexpr uint32_t warps = slots < kLoadWarps ? slots : kLoadWarps;
 
   __device__ explicit Loader(const Owner& block)
-      : block_(block), warp_((threadIdx.x - 2 * kRoleThreads) / 32), lane_(threadIdx.x % 32) {}
+      : block_(block), warp_(threadIdx.x / 32 - Owner::Warps::first_loader), lane_(threadIdx.x % 32) {}
 
   // All granules of the item.
   __device__ void walk() {
@@ -179,7 +179,7 @@ class Loader {
     }
     copy_struct(&span(), &kept.entry.spans[low]);
     if (lane_ == 0) {
-      reach_all(block_.call, span());
+      reach_all(block_.near(), span());
     }
     __syncwarp();
     k_rows_.holds = v_rows_.holds = false;
