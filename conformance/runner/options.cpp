@@ -78,6 +78,10 @@ void add_running(CLI::App& app, Options& options, Written& written) {
 
 void add_reporting(CLI::App& app, Options& options) {
   app.add_option("--waivers", options.waivers_file, "JSON file of known failures");
+  app.add_option("--retained",
+                 options.retained_file,
+                 "JSON file of the threads and descriptors that the runtime under the plugin keeps "
+                 "for the life of the process");
   app.add_option("--out",
                  options.out_folder,
                  "Folder for results.jsonl, junit.xml and report.html; made when absent");

@@ -16,6 +16,14 @@
 
 namespace kvspan::conformance {
 
+/// What the runtime under a plugin may keep for the life of the process: see retained.hpp.
+struct Retained {
+  std::string kind;     // "thread", "descriptor" or "mapping"
+  std::string pattern;  // glob over the thread's name, the descriptor's target, the file's path
+  uint32_t most = 0;    // of its kind in a process
+  std::string reason;
+};
+
 struct Settings {
   std::string plugin_path;
   std::map<std::string, std::string> options;  // of the plugin
@@ -24,6 +32,7 @@ struct Settings {
   uint32_t effort_percent = 100;               // scales the number of rounds in a case
   uint64_t seed = 0;                           // moves the dice of every case
   std::vector<Tuple> tuples;                   // types and sizes to look at; empty = all
+  std::vector<Retained> retained;              // declared; empty = nothing may stay
 };
 
 /// The settings of this process: those that adopt() was given, once, before the first case.
