@@ -210,7 +210,8 @@ std::string cases_html(const ReportInput& input) {
         badge(result.status),
         spoken(result.duration),
         escaped(one.profile),
-        escaped(result.reason));
+        escaped(result.reason.empty() ? fmt::format("{}", fmt::join(result.notes, "; "))
+                                      : result.reason));
   }
   return out + "</table>\n";
 }

@@ -30,6 +30,9 @@ std::vector<std::string> shared_arguments(const Options& options) {
   if (options.effort_percent != 100) {
     out.insert(out.end(), {"--effort", std::to_string(options.effort_percent)});
   }
+  if (options.soak != 1) {
+    out.insert(out.end(), {"--soak", std::to_string(options.soak)});
+  }
   if (!options.mutation.empty()) {
     out.insert(out.end(), {"--mutate", options.mutation});
   }

@@ -48,6 +48,13 @@ class Program(SuiteCase):
         return subprocess.run([str(self.tool), *words[1:]], capture_output=True, text=True,
                               errors="replace", check=False)
 
+    def test_a_soak_multiplies_and_the_notes_say_how_much(self) -> None:
+        case = "LitmusTest.WhoPollsSeesTheBytesToo"
+        run = self.run_suite("--case", case, "--effort", 2, "--soak", 3, status=PASSED)
+        self.assertIn("1200 messages seen", run.cases()[case]["notes"][0])
+        self.assertIn("1200 messages seen", (run.folder / "report.html").read_text())
+        self.refused(["--soak 0", "10000"], self.plugin, "--soak", 0)
+
     def test_a_reproduce_line_reproduces(self) -> None:
         run = self.run_suite("--case", "CopyTest.*", "--effort", 10,
                              plugin=FOLDER / "kvspan-garbage.so", status=FAILED)

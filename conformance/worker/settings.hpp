@@ -30,6 +30,7 @@ struct Settings {
   uint32_t device = 0;                         // index
   std::string mutation;                        // see calls.hpp; "" = none
   uint32_t effort_percent = 100;               // scales the number of rounds in a case
+  uint32_t soak = 1;                           // multiplies the rounds of soaked()
   uint64_t seed = 0;                           // moves the dice of every case
   std::vector<Tuple> tuples;                   // types and sizes to look at; empty = all
   std::vector<Retained> retained;              // declared; empty = nothing may stay
@@ -41,6 +42,9 @@ void adopt(const Settings& settings);
 
 /// `full` rounds scaled by the effort, at least `least`.
 uint32_t cases(const Settings& settings, uint32_t full, uint32_t least);
+
+/// The same times the soak: for cases that look for what happens once in very many rounds.
+uint32_t soaked(const Settings& settings, uint32_t full, uint32_t least);
 
 /// A seeded source of numbers whose sequence is the same on every machine and standard library
 /// (splitmix64: Steele, Lea and Flood, OOPSLA 2014).

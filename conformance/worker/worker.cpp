@@ -224,6 +224,7 @@ int worker_main(int argc, char** argv) {
   app.add_option("--cases", order.cases, "globs apart by ':', or a file of case ids");
   app.add_option("--seed", order.settings.seed, "moves the dice of every case");
   app.add_option("--effort", order.settings.effort_percent, "rounds in percent");
+  app.add_option("--soak", order.settings.soak, "times the rounds of cases that seek rare events");
   app.add_option("--mutate", order.settings.mutation, "perturb results by name");
   app.add_option("--record-fd", order.record_fd, "descriptor for records");
   app.add_option("--stack-fd", order.stack_fd, "descriptor for stacks");

@@ -2,7 +2,7 @@
 // The worker: one process, one plugin, one group of cases. All it is told it is told by arguments.
 //
 //   kvspan-conformance --worker --plugin PATH [--option K=V]... [--device N] [--seed N]
-//     [--effort PERCENT] [--mutate NAME] [--tuple k=T,v=T,hd=N]... [--retained JSON]
+//     [--effort PERCENT] [--soak N] [--mutate NAME] [--tuple k=T,v=T,hd=N]... [--retained JSON]
 //     [--record-fd FD] [--stack-fd FD --stack-signal N]
 //     --cases GLOBS | FILE | --probe
 //
