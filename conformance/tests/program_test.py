@@ -36,6 +36,11 @@ class Program(SuiteCase):
         own = [line for line in symbols if "@GLIBC" not in line]
         self.assertEqual(own, [])
 
+    def test_no_path_of_the_machine_that_built_it_is_in_a_file(self) -> None:
+        root = str(pathlib.Path(__file__).resolve().parents[2]).encode()
+        for file in (self.tool, self.plugin):
+            self.assertNotIn(root + b"/", file.read_bytes(), file)
+
     def test_the_list_needs_no_plugin(self) -> None:
         lines = output(self.tool, "--list").splitlines()
         self.assertGreater(len(lines), 80)
