@@ -105,8 +105,9 @@ class CancelAttention : public AttentionTest {
   }
 
   struct Size {
-    uint32_t sequences, q_heads, rows_max;
-    uint64_t tokens_max;
+    uint32_t sequences, q_heads;
+    uint32_t rows_min, rows_max;
+    uint64_t tokens_min, tokens_max;
   };
 
   /// Rows that see all the tokens of their sequence.
@@ -146,12 +147,12 @@ RandomScene CancelAttention::some_scene(const Size& size, Dice& dice) {
   prepare(scene);
   make_room(scene);
   for (uint32_t i = 0; i < size.sequences; ++i) {
-    const uint64_t tokens = dice.between(size.tokens_max / 4, size.tokens_max);
+    const uint64_t tokens = dice.between(size.tokens_min, size.tokens_max);
     made.histories.push_back(History::random(scene.geometry, tokens, dice));
     Sequence sequence;
     sequence.history = &made.histories.back();
-    sequence.rows =
-        rows_over(scene, tokens, static_cast<uint32_t>(dice.between(1, size.rows_max)), dice);
+    sequence.rows = rows_over(
+        scene, tokens, static_cast<uint32_t>(dice.between(size.rows_min, size.rows_max)), dice);
     scene.sequences.push_back(sequence);
   }
   return made;
@@ -316,7 +317,7 @@ KVSPAN_CASE(CancelAttention,
   Watcher watcher(*rig().tables().fence, word());
   for (uint32_t number = 1; number <= cases(settings(), 12, 2) && !HasFailure(); ++number) {
     Dice dice(settings(), 700 + number);
-    const RandomScene made = some_scene({2, 4, 4, 1200}, dice);
+    const RandomScene made = some_scene({2, 4, 1, 4, 300, 1200}, dice);
     if (HasFailure()) {
       return;  // prepare has said why
     }
@@ -345,10 +346,10 @@ KVSPAN_CASE(CancelAttention,
             needs::cancel_items,
             cost_ms(500)) {
   constexpr uint64_t kLargeArenaBytes = uint64_t{48} << 20;
-  constexpr auto kWakeUp = std::chrono::milliseconds(1);
+  constexpr auto kWakeUp = std::chrono::microseconds(250);
   Dice dice(settings(), 800);
   renew_arenas(kLargeArenaBytes);
-  const RandomScene made = some_scene({4, 32, 16, 4000}, dice);
+  const RandomScene made = some_scene({4, 32, 16, 16, 3500, 4000}, dice);
   if (HasFailure()) {
     return;
   }
