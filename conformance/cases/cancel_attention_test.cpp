@@ -214,17 +214,17 @@ std::vector<Work> CancelAttention::work_of(Staged& staged) {
   };
   for (const auto& wave : staged.waves) {
     parts(wave, [&](const kvspan_advance_item_t* items, uint32_t count) {
-      all.push_back([&calls, args, items, count](auto* queue, auto* submit, auto* error) {
+      all.emplace_back([&calls, args, items, count](auto* queue, auto* submit, auto* error) {
         return calls.advance(queue, args, items, count, submit, error);
       });
     });
   }
   parts(staged.folds, [&](const kvspan_fold_item_t* items, uint32_t count) {
-    all.push_back([&calls, args, items, count](auto* queue, auto* submit, auto* error) {
+    all.emplace_back([&calls, args, items, count](auto* queue, auto* submit, auto* error) {
       return calls.fold(queue, args, items, count, submit, error);
     });
   });
-  all.push_back([&calls, args, &staged](auto* queue, auto* submit, auto* error) {
+  all.emplace_back([&calls, args, &staged](auto* queue, auto* submit, auto* error) {
     return calls.finish(queue, args, staged.accumulators.data(), submit, error);
   });
   return all;

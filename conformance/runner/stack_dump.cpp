@@ -131,7 +131,7 @@ class Dump {
     do {
       static_cast<void>(::poll(nullptr, 0, 1));
       const ssize_t got = ::pread(file_, answer.data(), answer.size(), begin);
-      const std::string text = answer.substr(0, got > 0 ? static_cast<std::size_t>(got) : 0);
+      std::string text = answer.substr(0, got > 0 ? static_cast<std::size_t>(got) : 0);
       if (text.rfind(fmt::format("thread {}\n", thread), 0) == 0 &&
           text.find("end\n") != std::string::npos) {
         return text;

@@ -110,6 +110,7 @@ class SpawnPlan {
   // 0 or the reason.
   int start(std::vector<std::string> words, pid_t& child) const {
     std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
     for (std::string& word : words) {
       arguments.push_back(word.data());
     }

@@ -2,6 +2,7 @@
 // The handler: async-signal-safe, once backtrace() has been called before.
 #include "worker/stack_writer.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -16,11 +17,15 @@ namespace {
 constexpr int kFramesMax = 64;
 constexpr int kFramesOfTheSignal = 2;  // the handler and the C library's return from it
 
-volatile sig_atomic_t stack_descriptor = -1;
+/// Of what the handler writes to: initialised before the program begins, so without a lock.
+std::atomic<int>& stack_descriptor() {
+  static std::atomic<int> number = -1;
+  return number;
+}
 
 /// Text in a buffer on the stack: nothing of the C library's output is safe in a handler.
 struct Text {
-  char bytes[kFramesMax * 20 + 64];
+  char bytes[kFramesMax * 20 + 64] = {};
   std::size_t count = 0;
 
   void add(const char* text) {
@@ -56,7 +61,7 @@ void write_stack(int /*signal*/) {
     text.add("\n");
   }
   text.add("end\n");
-  static_cast<void>(!::write(stack_descriptor, text.bytes, text.count));
+  static_cast<void>(!::write(stack_descriptor(), text.bytes, text.count));
   errno = kept;
 }
 
@@ -65,7 +70,7 @@ void write_stack(int /*signal*/) {
 void arm_stack_writer(int descriptor, int signal) {
   void* frames[1];
   static_cast<void>(::backtrace(frames, 1));  // loads what it needs now, not in the handler
-  stack_descriptor = descriptor;
+  stack_descriptor() = descriptor;
   struct sigaction action = {};
   action.sa_handler = write_stack;
   action.sa_flags = SA_RESTART;
