@@ -349,7 +349,8 @@ KVSPAN_CASE(CancelAttention,
   constexpr auto kWakeUp = std::chrono::microseconds(250);
   Dice dice(settings(), 800);
   renew_arenas(kLargeArenaBytes);
-  const RandomScene made = some_scene({4, 32, 16, 16, 3500, 4000}, dice);
+  const uint64_t tokens = cases(settings(), 4000, 300);  // long work; a sanitizer makes it longer
+  const RandomScene made = some_scene({4, 32, 16, 16, tokens * 7 / 8, tokens}, dice);
   if (HasFailure()) {
     return;
   }
