@@ -111,11 +111,16 @@ Error SessionState::fail_step(Error error) {
   failed = true;
   // If even this fails (a lost device), begin_step tries again and returns why.
   (void)recover();
-  if (cancelled && error.code != Errc::device_lost) {
-    return error_of(
-        Errc::cancelled, "the step was cancelled; every sequence is at its last commit", "session");
+  return cancelled ? cancelled_or(std::move(error)) : error;
+}
+
+// A lost device is worse news than a cancellation.
+Error SessionState::cancelled_or(Error error) {
+  if (error.code == Errc::device_lost) {
+    return error;
   }
-  return error;
+  return error_of(
+      Errc::cancelled, "the step was cancelled; every sequence is at its last commit", "session");
 }
 
 Result<SequenceId> Session::add_sequence() {

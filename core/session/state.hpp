@@ -112,6 +112,7 @@ struct SessionState {
   Result<void> recover();
   void replace_lanes(Lanes fresh);
   Error fail_step(Error error);
+  static Error cancelled_or(Error error);
 
   // ---- load.cpp
   Result<void> check_load(std::uint32_t sequence, std::uint64_t tokens) const;

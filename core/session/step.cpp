@@ -196,7 +196,8 @@ Result<void> SessionState::check_health() {
       told.push_back(sequence.history.committed_tokens());
     }
     if (auto recovered = recover(); !recovered) {
-      return recovered;
+      Error error = std::move(recovered).error();
+      return tl::unexpected(cancel_untold.exchange(false) ? cancelled_or(std::move(error)) : error);
     }
     for (std::size_t index = 0; index < told.size(); ++index) {
       if (sequences[index].history.committed_tokens() != told[index] && !cancel_untold.load()) {

@@ -49,10 +49,11 @@ struct Fence {
   std::uint64_t value = 0;
   kvspan_result_t failed = KVSPAN_OK;
   std::uint64_t failed_submit = 0;
-  std::uint64_t promised = 0;     // the largest value that a submit signals
-  std::uint32_t signaller = 0;    // place of the last signalling queue
-  std::uint32_t named = 0;        // by pending works
-  std::deque<Signalled> signals;  // ascending
+  std::uint64_t promised = 0;        // the largest value that a submit signals
+  std::uint32_t signaller = 0;       // place of the last signalling queue
+  std::uint32_t role = kEngineRole;  // of that queue
+  std::uint32_t named = 0;           // by pending works
+  std::deque<Signalled> signals;     // ascending
 };
 
 // How a work ended, for whoever keeps it.

@@ -102,8 +102,8 @@ OpKind kind_of(Random& random) {
   constexpr Weight kWeights[] = {{OpKind::step, 60},
                                  {OpKind::truncate, 8},
                                  {OpKind::add_sequence, 3},
-                                 {OpKind::remove_sequence, 2},
-                                 {OpKind::load, 3},
+                                 {OpKind::remove_sequence, 3},
+                                 {OpKind::load, 5},
                                  {OpKind::verify, 2},
                                  {OpKind::abandon, 4},
                                  {OpKind::cancel, 2},
@@ -199,9 +199,19 @@ Scenario scenario_of(std::uint64_t seed) {
   if (random.percent(50)) {
     scenario.ops.push_back({OpKind::load, 0, random.between(0, 200), 0, 0});
   }
-  const std::uint32_t count = random.between(10, scenario.arithmetic ? 20 : 45);
+  const std::uint32_t count = random.between(10, scenario.arithmetic ? 25 : 90);
   for (std::uint32_t index = 0; index < count; ++index) {
-    scenario.ops.push_back(op_of(random));
+    const Op op = op_of(random);
+    scenario.ops.push_back(op);
+    // A new sequence often begins with a step that is given up, and often with a load.
+    if (op.kind == OpKind::add_sequence && random.percent(40)) {
+      scenario.ops.push_back({OpKind::abandon, 0, op.rows, op.how, op.extra});
+    }
+    for (std::uint32_t who = 0; op.kind == OpKind::add_sequence && who < 3; ++who) {
+      if (random.percent(50)) {
+        scenario.ops.push_back({OpKind::load, who, random.between(0, 40), 0, 0});
+      }
+    }
   }
   return scenario;
 }

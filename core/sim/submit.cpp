@@ -157,6 +157,7 @@ void Device::order(Queue& queue, Work& work) {
     Fence& fence = *fence_of(point.fence);
     fence.promised = point.value;
     fence.signaller = queue.place;
+    fence.role = queue.engine ? kEngineRole : queue.role;
     fence.signals.push_back({point.value, work.known});
   }
 }
@@ -335,6 +336,9 @@ kvspan_result_t Device::submit(Queue& queue, Call call, kvspan_error_t* error) {
   }
   ++submits;
   call.role = queue.role;
+  for (const kvspan_point_t& point : call.waits) {
+    call.wait_roles.push_back(fence_of(point.fence)->role);
+  }
   if (filter() != nullptr) {
     filter()->on_submit(call);
   }

@@ -41,8 +41,8 @@ FakeDevice* device_of(kvspan_device_t* handle) {
 
 FakeDevice* current = nullptr;  // queues do not name their device here
 
-BackendTables tables() {
-  static kvspan_memory_table_t memory{};
+kvspan_memory_table_t memory_table() {
+  kvspan_memory_table_t memory{};
   memory.alloc = [](kvspan_device_t* device,
                     std::uint32_t,
                     std::uint64_t,
@@ -59,7 +59,11 @@ BackendTables tables() {
   memory.release = [](kvspan_memory_t*, kvspan_error_t*) noexcept -> kvspan_result_t {
     return KVSPAN_OK;
   };
-  static kvspan_queue_table_t queue{};
+  return memory;
+}
+
+kvspan_queue_table_t queue_table() {
+  kvspan_queue_table_t queue{};
   queue.create = [](kvspan_device_t*,
                     const kvspan_queue_options_t*,
                     kvspan_queue_t** out,
@@ -71,7 +75,11 @@ BackendTables tables() {
     delete reinterpret_cast<char*>(handle);
     return KVSPAN_OK;
   };
-  static kvspan_fence_table_t fence{};
+  return queue;
+}
+
+kvspan_fence_table_t fence_table() {
+  kvspan_fence_table_t fence{};
   fence.create = [](kvspan_device_t*,
                     std::uint64_t initial,
                     kvspan_fence_t** out,
@@ -103,7 +111,11 @@ BackendTables tables() {
     delete reinterpret_cast<FakeFence*>(handle);
     return KVSPAN_OK;
   };
-  static kvspan_copy_table_t copy{};
+  return fence;
+}
+
+kvspan_copy_table_t copy_table() {
+  kvspan_copy_table_t copy{};
   copy.copy = [](kvspan_queue_t*,
                  const kvspan_segment_t*,
                  std::uint32_t,
@@ -120,6 +132,14 @@ BackendTables tables() {
     }
     return KVSPAN_OK;
   };
+  return copy;
+}
+
+BackendTables tables() {
+  static const kvspan_memory_table_t memory = memory_table();
+  static const kvspan_queue_table_t queue = queue_table();
+  static const kvspan_fence_table_t fence = fence_table();
+  static const kvspan_copy_table_t copy = copy_table();
   BackendTables out;
   out.memory = &memory;
   out.queue = &queue;

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
-#include <set>
 #include <utility>
 
 namespace kvspan::sim {
@@ -15,54 +13,29 @@ namespace {
 constexpr std::uint32_t kCompute = KVSPAN_ROLE_COMPUTE;
 constexpr std::uint32_t kUpload = KVSPAN_ROLE_UPLOAD;
 constexpr std::uint32_t kDownload = KVSPAN_ROLE_DOWNLOAD;
+constexpr std::uint32_t kAnyRole = UINT32_MAX;
 
-// Remembers whose fence is which, by the queues that signal them.
-class Roles : public CallFilter {
- public:
-  void on_submit(Call& call) override {
-    for (const kvspan_point_t& point : call.signals) {
-      roles_[point.fence] = call.role;
-    }
-    change(call);
-  }
-
- protected:
-  virtual void change(Call& call) = 0;
-
-  [[nodiscard]] bool is_of(const kvspan_point_t& point, std::uint32_t role) const {
-    const auto found = roles_.find(point.fence);
-    return found != roles_.end() && found->second == role;
-  }
-
-  [[nodiscard]] bool is_engine(const kvspan_point_t& point) const {
-    return roles_.find(point.fence) == roles_.end();
-  }
-
- private:
-  std::map<kvspan_fence_t*, std::uint32_t> roles_;
-};
-
-// Calls on `role` forget what they wait for on `of`.
-class ForgottenWait : public Roles {
+// Calls on `role`, or on any with kAnyRole, forget what they wait for on `of`.
+class ForgottenWait : public CallFilter {
  public:
   ForgottenWait(std::uint32_t role, std::uint32_t of) : role_(role), of_(of) {}
 
-  void change(Call& call) override {
-    if (call.role == role_) {
-      std::erase_if(call.waits, [&](const kvspan_point_t& point) { return is_of(point, of_); });
+  void on_submit(Call& call) override {
+    if (role_ != kAnyRole && call.role != role_) {
+      return;
     }
+    std::vector<kvspan_point_t> kept;
+    for (std::size_t index = 0; index < call.waits.size(); ++index) {
+      if (call.wait_roles[index] != of_) {
+        kept.push_back(call.waits[index]);
+      }
+    }
+    call.waits = std::move(kept);
   }
 
  private:
   std::uint32_t role_;
   std::uint32_t of_;
-};
-
-class ForgottenEnginePoint : public Roles {
- public:
-  void change(Call& call) override {
-    std::erase_if(call.waits, [&](const kvspan_point_t& point) { return is_engine(point); });
-  }
 };
 
 // Anything that is done to a call without knowing others.
@@ -143,7 +116,7 @@ bool is_publication(const Call& call) {
 void add_waits(std::vector<Plant>& all) {
   all.push_back(forgotten("fetch_over_reader",
                           "a ring slot is filled again while attention still reads it",
-                          3,
+                          1,
                           kUpload,
                           kCompute));
   all.push_back(forgotten("attend_before_fetch",
@@ -158,7 +131,7 @@ void add_waits(std::vector<Plant>& all) {
                           kCompute));
   all.push_back(forgotten("fetch_before_publish",
                           "a page is fetched before its rows arrived on the host",
-                          10,
+                          4,
                           kUpload,
                           kDownload));
   all.push_back(forgotten("encode_over_publish",
@@ -166,13 +139,14 @@ void add_waits(std::vector<Plant>& all) {
                           5,
                           kCompute,
                           kDownload));
-  all.push_back({"engine_point_ignored",
-                 "the engine's point for its rows is taken and not waited for",
-                 1,
-                 [] { return std::make_unique<ForgottenEnginePoint>(); }});
+  all.push_back(forgotten("engine_point_ignored",
+                          "the engine's point for its rows is taken and not waited for",
+                          1,
+                          kAnyRole,
+                          kEngineRole));
   all.push_back({"no_drain_after_failure",
                  "after a refused submit the engine's rows are given back before work ended",
-                 7,
+                 2,
                  [] { return std::make_unique<NoDrain>(); }});
 }
 
@@ -186,20 +160,20 @@ void add_pages(std::vector<Plant>& all) {
                           }
                         }));
   all.push_back(changed(
-      "swapped_pages", "two pages of a group land in each other's slots", 9, [](Call& call) {
+      "swapped_pages", "two pages of a group land in each other's slots", 1, [](Call& call) {
         if (is_fetch(call) && call.segments.size() > 1 &&
             call.segments[0].bytes == call.segments[1].bytes) {
           std::swap(call.segments[0].target_offset, call.segments[1].target_offset);
         }
       }));
   all.push_back(
-      changed("lost_dirty_row", "the last new row of a page is not sent down", 1, [](Call& call) {
+      changed("lost_dirty_row", "the last new row of a page is not sent down", 6, [](Call& call) {
         if (is_publication(call) && call.segments.size() > 2) {
           call.segments.pop_back();
         }
       }));
   all.push_back(
-      changed("last_span_dropped", "attention is not shown the last span", 9, [](Call& call) {
+      changed("last_span_dropped", "attention is not shown the last span", 6, [](Call& call) {
         for (EntryCopy& copy : call.entries) {
           if (copy.spans.size() > 1) {
             copy.spans.pop_back();
@@ -209,11 +183,11 @@ void add_pages(std::vector<Plant>& all) {
         }
       }));
   all.push_back(
-      {"stale_generation", "rows written again after a truncation are thought to be there", 1, [] {
+      {"stale_generation", "rows written again after a truncation are thought to be there", 2, [] {
          return std::make_unique<StaleGeneration>();
        }});
   all.push_back(
-      changed("swapped_list", "two entries of a page list change places", 3, [](Call& call) {
+      changed("swapped_list", "two entries of a page list change places", 1, [](Call& call) {
         for (EntryCopy& copy : call.entries) {
           for (std::vector<std::uint32_t>& list : copy.lists) {
             if (list.size() > 1) {
@@ -226,7 +200,7 @@ void add_pages(std::vector<Plant>& all) {
 
 void add_states(std::vector<Plant>& all) {
   all.push_back(
-      changed("state_started_again", "a split that goes on begins from nothing", 3, [](Call& call) {
+      changed("state_started_again", "a split that goes on begins from nothing", 1, [](Call& call) {
         for (kvspan_advance_item_t& item : call.advance_items) {
           item.flags |= KVSPAN_ITEM_FRESH;
         }
@@ -252,7 +226,7 @@ void add_states(std::vector<Plant>& all) {
         }
       }));
   all.push_back(
-      {"leak_after_refusal", "an object made before a refused submit is not given back", 7, [] {
+      {"leak_after_refusal", "an object made before a refused submit is not given back", 2, [] {
          return std::make_unique<LeakAfterRefusal>();
        }});
 }

@@ -11,6 +11,8 @@
 
 namespace kvspan::sim {
 
+inline constexpr std::uint32_t kEngineRole = KVSPAN_ROLE_COUNT;
+
 enum class CallKind : std::uint8_t { copy, encode, run, advance, fold, finish, engine };
 
 [[nodiscard]] const char* name(CallKind kind);
@@ -30,6 +32,8 @@ struct Call {
   CallKind kind = CallKind::copy;
   std::uint32_t role = KVSPAN_ROLE_COMPUTE;  // of the queue
   std::vector<kvspan_point_t> waits;
+  std::vector<std::uint32_t>
+      wait_roles;  // [wait] of the signalling queue; kEngineRole: the engine's
   std::vector<kvspan_point_t> signals;
   kvspan_memory_t* cancel_memory = nullptr;
   std::uint64_t cancel_offset = 0;
