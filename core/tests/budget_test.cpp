@@ -53,15 +53,21 @@ TEST(Budget, LongContextHasTheKnownSizes) {
   EXPECT_EQ(all->regions.resident_bytes, 6979321856U);
 }
 
-// Whatever the last bytes of an arena are.
+// Whatever the last bytes of an arena are, and though slots are no multiple of the alignment of
+// regions.
 TEST(Budget, APlanIsNeverLargerThanItsArena) {
-  PlanRequest request = long_context();
-  request.geometry.layers.resize(2);
-  request.context_tokens = 4000;
-  const std::uint64_t minimum = plan(request)->minimum_arena_bytes;
-  const std::uint64_t slot_bytes = plan(request)->slot_bytes;
-  for (std::uint64_t more = 0; more < 4 * slot_bytes; more += slot_bytes / 512 + 1) {
-    request.arena_bytes = minimum + more;
+  PlanRequest request;
+  request.geometry.layers.assign(2, {KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 8, 8, 1, 1});
+  request.geometry.page_tokens = 5;
+  request.geometry.alignment = 16;
+  request.context_tokens = 400;
+  request.prefill_rows_fixed = 8;
+  request.capabilities = fixed(caps_of(1, 2, 0));
+  const auto least = plan(request);
+  ASSERT_TRUE(least.has_value()) << least.error().message;
+  ASSERT_NE(least->slot_bytes % 256, 0U);
+  for (std::uint64_t more = 0; more < 2000; ++more) {
+    request.arena_bytes = least->minimum_arena_bytes + more;
     const auto found = plan(request);
     ASSERT_TRUE(found.has_value()) << found.error().message;
     ASSERT_LE(found->regions.total_bytes(), request.arena_bytes) << more << " above the minimum";
