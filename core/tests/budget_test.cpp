@@ -59,6 +59,7 @@ TEST(Budget, APlanIsNeverLargerThanItsArena) {
   PlanRequest request;
   request.geometry.layers.assign(2, {KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 8, 8, 1, 1});
   request.geometry.page_tokens = 5;
+  request.stream.group_pages = 32;  // a ring as large as the arena allows
   request.geometry.alignment = 16;
   request.context_tokens = 400;
   request.prefill_rows_fixed = 8;
