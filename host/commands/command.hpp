@@ -26,5 +26,6 @@ RunCommand add_inspect(CLI::App& app, const GlobalOptions& global);
 RunCommand add_plan(CLI::App& app, const GlobalOptions& global);
 RunCommand add_generate(CLI::App& app, const GlobalOptions& global);
 RunCommand add_bench(CLI::App& app, const GlobalOptions& global);
+RunCommand add_sim(CLI::App& app, const GlobalOptions& global);
 
 }  // namespace kvspan::host
