@@ -118,8 +118,11 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
   out["group_pages"] = plan.group_pages;
   out["resident_pages"] = plan.resident_pages;
   out["pages_a_layer"] = plan.pages_a_sequence;
-  for (const PlanComponent& component : plan.components) {
-    out["phases"][name(component.phase)][component.name] = component.size_bytes;
+  out["pinned_bytes"] = plan.pinned_bytes;
+  for (const PhaseBudget& phase : plan.phases) {
+    for (const PlanComponent& component : phase.components) {
+      out["phases"][phase.name][component.name] = component.size_bytes;
+    }
   }
   return out;
 }
@@ -145,10 +148,10 @@ std::string plan_text(const Plan& plan, std::uint64_t arena_bytes) {
       plan.ring_slots,
       plan.tail_slots,
       plan.pages_a_sequence);
-  for (const Phase phase : {Phase::prefill, Phase::decode}) {
-    out += fmt::format("{}\n", name(phase));
-    for (const PlanComponent& component : plan.components) {
-      if (component.phase == phase) {
+  for (const PhaseBudget& phase : plan.phases) {
+    out += fmt::format("{:<20} {:>16} bytes needed\n", phase.name, phase.needed_bytes());
+    for (const PlanComponent& component : phase.components) {
+      if (component.size_bytes != 0) {
         out += fmt::format("  {:<18} {:>16} bytes\n", component.name, component.size_bytes);
       }
     }
