@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // plan(): candidate layouts from wide prefill chunks to narrow ones, the first that fits wins.
 // Rooms: budget/request (what is wrong with a request), budget/scratch (bytes of a chunk width),
-// budget/layouts (regions of an arena), budget/phases (components by name), budget/refusal.
+// budget/layouts (regions of an arena), budget/placing (ring and residents by the policy),
+// budget/phases (components by name), budget/refusal.
 #include "kvspan/core/memory/budget.hpp"
 
 #include "memory/budget/layouts.hpp"
 #include "memory/budget/phases.hpp"
+#include "memory/budget/placing.hpp"
 #include "memory/budget/refusal.hpp"
 #include "memory/budget/request.hpp"
 #include "memory/budget/scratch.hpp"
@@ -157,6 +159,7 @@ Result<Plan> plan(const PlanRequest& request) {
   }
   found.minimum_arena_bytes = minimum_bytes;
   set_host_bytes(*basis, found);
+  found.predicted = predicted_step(*basis, found);
   if (found.pinned_bytes > request.pinnable_bytes) {
     return tl::unexpected(too_little_pinnable(request, found));
   }

@@ -6,6 +6,7 @@
 #include "kvspan/core/layout/checked.hpp"
 
 #include "memory/budget/phases.hpp"
+#include "memory/budget/placing.hpp"
 
 #include <algorithm>
 
@@ -166,6 +167,10 @@ Plan streaming_layout(const Basis& basis, const Candidate& rows) {
   const PlanRequest& request = basis.request;
   Plan out = streaming_minimum(basis, rows);
   const std::uint64_t spare_bytes = request.arena_bytes - out.total_bytes();
+  if (place(basis, spare_bytes, out)) {
+    set_regions(basis, rows, out);
+    return out;
+  }
   set_ring(basis, spare_bytes / basis.slot_bytes, out);
   set_regions(basis, rows, out);
   const std::uint64_t room_bytes = request.arena_bytes - out.total_bytes();

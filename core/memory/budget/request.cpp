@@ -92,6 +92,32 @@ Result<void> check_sizes(const Basis& basis) {
   return {};
 }
 
+// The overlap rule knows one kind of layer, one sequence and a link.
+Result<void> check_rule(const PlanRequest& request) {
+  if (request.stream.rule != PlacementRule::overlap) {
+    return {};
+  }
+  if (request.sequences != 1 || request.stream.link_bytes_s == 0) {
+    return wrong_request("the overlap rule places 1 sequence on a link whose rate is known, not " +
+                         std::to_string(request.sequences) + " at " +
+                         std::to_string(request.stream.link_bytes_s) +
+                         " bytes a second; use the automatic rule");
+  }
+  for (std::size_t layer = 1; layer < request.geometry.layers.size(); ++layer) {
+    const LayerGeometry& of = request.geometry.layers[layer];
+    const LayerGeometry& first = request.geometry.layers.front();
+    if (of.k_type != first.k_type || of.v_type != first.v_type ||
+        of.head_size_k != first.head_size_k || of.head_size_v != first.head_size_v ||
+        of.kv_heads != first.kv_heads || of.window_tokens != 0 || first.window_tokens != 0 ||
+        of.v_in_k != first.v_in_k) {
+      return wrong_request("the overlap rule places equal layers without windows, and layer " +
+                           std::to_string(layer) +
+                           " differs from the first; use the automatic rule");
+    }
+  }
+  return {};
+}
+
 // Adds up what is taken in every phase; refuses names that would hide one of the plan's own.
 Result<void> read_demands(Basis& basis) {
   std::uint64_t total = 0;
@@ -120,7 +146,7 @@ Result<Basis> basis_of(const PlanRequest& request) {
   if (!layouts) {
     return tl::unexpected(std::move(layouts).error());
   }
-  for (const auto check : {check_counts, check_granules}) {
+  for (const auto check : {check_counts, check_granules, check_rule}) {
     if (auto checked = check(request); !checked) {
       return tl::unexpected(std::move(checked).error());
     }

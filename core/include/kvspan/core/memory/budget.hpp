@@ -7,6 +7,7 @@
 
 #include "kvspan/core/error.hpp"
 #include "kvspan/core/layout/geometry.hpp"
+#include "kvspan/core/policy/step_time.hpp"
 #include "kvspan/kvspan.h"
 
 #include <cstdint>
@@ -30,12 +31,23 @@ using CapabilityLookup = std::function<Result<kvspan_attention_caps_t>(
 // and are better resident.
 inline constexpr std::uint32_t kGroupPagesMax = 32;
 
-// How history that is not resident comes to the device.
+// Who says which pages are resident and how large the ring is.
+enum class PlacementRule : std::uint8_t {
+  automatic,  // where the link is known the policy; else a third of the room to the ring
+  overlap  // the rule of the systems kvspan starts from, for comparison: equal layers, 1 sequence
+};
+
+// How history that is not resident comes to the device. The policy decides where the link's rate is
+// known, groups are not fixed and residents not limited.
 struct StreamOptions {
-  std::uint32_t group_pages = 0;   // pages a fetch; 0 = up to 32, as the arena allows
-  std::uint64_t gap_ns = 0;        // time in which nobody consumes K/V, between two layers
-  std::uint64_t jitter_ns = 0;     // by which a group may be late
-  std::uint64_t link_bytes_s = 0;  // rate at which pages come; 0 = not known: no ring for gaps
+  std::uint32_t group_pages = 0;     // pages a fetch; 0 = up to 32, as the arena allows
+  std::uint64_t gap_ns = 0;          // time in which nobody consumes K/V, between two layers
+  std::uint64_t jitter_ns = 0;       // by which a group may be late
+  std::uint64_t link_bytes_s = 0;    // rate at which pages come; 0 = not known: no ring for gaps
+  std::uint64_t copy_ns = 0;         // of a copy before its first byte
+  std::uint64_t attend_bytes_s = 0;  // K/V bytes attended a second where they lie; 0 = in no time
+  std::uint64_t wave_ns = 0;         // of attention of a fetched group, beyond its bytes
+  PlacementRule rule = PlacementRule::automatic;
   std::uint32_t resident_pages_max = UINT32_MAX;  // a layer and sequence
 };
 
@@ -133,6 +145,7 @@ struct Plan {
   std::uint32_t pages_a_sequence = 0;  // of one layer at context_tokens
   std::uint64_t alignment = 0;         // of every region
   std::uint64_t minimum_arena_bytes = 0;
+  StepTime predicted;               // of a decode step at context_tokens; 0 where no link is known
   std::uint64_t history_bytes = 0;  // host bytes of all sequences at context_tokens, page-padded
   std::uint64_t pinned_bytes = 0;   // of the chunks that hold them: what is pinned at the end
   std::uint64_t pinned_chunk_bytes = 0;  // pinned at a time, as histories grow
