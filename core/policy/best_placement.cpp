@@ -16,6 +16,13 @@ namespace kvspan {
 
 namespace {
 
+// Numbers of spilled layers that are tried; all of them up to this many layers.
+constexpr std::size_t kSpilledMax = 64;
+
+// Layers looked at in a search, over all placements tried: a second's work. Real loads take a
+// thousandth of it; without an end, thousands of layers in a huge pool would take hours.
+constexpr std::uint64_t kLayersLookedAtMax = 40'000'000;
+
 tl::unexpected<Error> wrong_load(std::string message) {
   return tl::unexpected(Error{Errc::invalid_argument, std::move(message), 0, 0, 0, "policy"});
 }
@@ -68,8 +75,9 @@ class Search {
     if (everything_resident()) {
       return best_;
     }
-    for (std::size_t spilled = layers; spilled >= 1; --spilled) {
-      spilled_ = spaced_layers(layers, spilled);
+    const std::size_t tries = std::min(layers, kSpilledMax);
+    for (std::size_t index = tries; index >= 1; --index) {
+      spilled_ = spaced_layers(layers, (index * layers + tries - 1) / tries);
       const std::uint64_t whole = whole_bytes();
       if (whole > pool_.bytes) {
         break;
@@ -126,8 +134,9 @@ class Search {
   }
 
   // The residents that `beside` slots leave room for, with a ring of `slots`.
-  [[nodiscard]] Tried try_out(std::uint64_t slots, std::uint64_t beside) const {
+  [[nodiscard]] Tried try_out(std::uint64_t slots, std::uint64_t beside) {
     Tried tried;
+    looked_at_ += load_.layers.size();
     tried.placement.ring_slots = static_cast<std::uint32_t>(slots);
     tried.placement.group_pages = group_;
     tried.placement.resident_pages =
@@ -149,7 +158,8 @@ class Search {
   // Rings between two that were considered. No ring there can beat the larger of them with the
   // residents of the smaller: where that is no better than the best, none needs a look.
   void search(std::uint64_t low, std::uint64_t high) {
-    if (high - low < 2 || !try_out(high, low).better_than(best_tried_)) {
+    if (high - low < 2 || looked_at_ > kLayersLookedAtMax ||
+        !try_out(high, low).better_than(best_tried_)) {
       return;
     }
     const std::uint64_t middle = low + (high - low) / 2;
@@ -162,6 +172,7 @@ class Search {
   const Pool& pool_;
   std::vector<bool> spilled_;
   std::uint32_t group_ = 1;
+  std::uint64_t looked_at_ = 0;
   Tried best_tried_;
   std::optional<Placement> best_;
 };

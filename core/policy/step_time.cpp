@@ -64,20 +64,39 @@ double steady_ns(const std::vector<Stage>& stages) {
   return cycle.step_ns;
 }
 
-// Link time of the next `slots` pages from each layer on, at most those of a step.
+// Link time of the next `slots` pages from each layer on, at most those of a step: a window over
+// the layers, once around, whose end only moves forward.
 void set_ahead(std::vector<Stage>& stages, std::uint64_t slots) {
-  for (std::size_t first = 0; first < stages.size(); ++first) {
-    double time_ns = 0.0;
-    std::uint64_t left = slots;
-    for (std::size_t step = 0; step < stages.size() && left != 0; ++step) {
-      const Stage& stage = stages[(first + step) % stages.size()];
-      const std::uint64_t pages = std::min(left, stage.pages);
-      if (pages != 0) {
-        time_ns += stage.link_ns * static_cast<double>(pages) / static_cast<double>(stage.pages);
-      }
-      left -= pages;
+  const std::size_t layers = stages.size();
+  std::uint64_t step_pages = 0;
+  double step_link_ns = 0.0;
+  for (const Stage& stage : stages) {
+    step_pages += stage.pages;
+    step_link_ns += stage.link_ns;
+  }
+  std::uint64_t inside = 0;  // pages of the layers [first, end)
+  double inside_ns = 0.0;
+  std::size_t end = 0;
+  for (std::size_t first = 0; first < layers; ++first) {
+    while (end < first + layers && inside + stages[end % layers].pages <= slots) {
+      inside += stages[end % layers].pages;
+      inside_ns += stages[end % layers].link_ns;
+      ++end;
     }
-    stages[first].ahead_most_ns = time_ns;
+    Stage& stage = stages[first];
+    if (slots >= step_pages) {
+      stage.ahead_most_ns = step_link_ns;
+    } else {
+      const Stage& cut = stages[end % layers];  // has more pages than there are slots left
+      stage.ahead_most_ns = inside_ns + cut.link_ns * static_cast<double>(slots - inside) /
+                                            static_cast<double>(cut.pages);
+    }
+    if (end == first) {
+      ++end;
+    } else {
+      inside -= stage.pages;
+      inside_ns = inside == 0 ? 0.0 : inside_ns - stage.link_ns;
+    }
   }
 }
 

@@ -209,6 +209,22 @@ TEST(Placement, PublishedRunStreamsLessWithASmallerRing) {
   EXPECT_GT(predict(load, small).step_ns, theirs.step_ns);
 }
 
+// Thousands of layers in a huge pool end in good time, with a sound placement.
+TEST(Placement, HugeLoadsEnd) {
+  LoadCase drawn;
+  drawn.load.layers.assign(4096, {425984, 0, 1e4, 92.0});
+  drawn.load.sequence_pages = {1'000'000};
+  drawn.load.link = {2450.0, 49.2e9};
+  drawn.pool = {100'000'000ULL * 425984, 425984};
+  for (const std::size_t layers : {4096U, 1U}) {
+    drawn.load.layers.resize(layers);
+    drawn.load.sequence_pages = {200'000'000 / layers};
+    const auto found = best_placement(drawn.load, drawn.pool);
+    ASSERT_TRUE(found.has_value());
+    expect_sound(drawn, *found);
+  }
+}
+
 TEST(Placement, AWholeLayerIsAdmittedOrRefusedToThePage) {
   RandomLoads loads(kSeed + 5);
   for (int round = 0; round < rounds(10000); ++round) {
