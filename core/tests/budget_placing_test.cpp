@@ -71,6 +71,13 @@ TEST(BudgetPlacing, EveryArenaOfRandomRequests) {
     request.geometry.layers.back().window_tokens = pick(0, 2) == 0 ? 3000 : 0;
     request.geometry.layers.front().v_type = KVSPAN_TYPE_F16;
     request.geometry.page_tokens = 64;
+    if (pick(0, 1) == 0) {  // pages that no region's alignment divides
+      for (LayerGeometry& layer : request.geometry.layers) {
+        layer.head_size_k = layer.head_size_v = 32;
+        layer.kv_heads = 1;
+      }
+      request.geometry.page_tokens = 32;
+    }
     request.geometry.alignment = pick(0, 1) == 0 ? 128 : 1;
     request.context_tokens = pick(1, 30000);
     request.sequences = static_cast<std::uint32_t>(pick(1, 3));

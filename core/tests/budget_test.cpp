@@ -48,6 +48,35 @@ TEST(Budget, MinimumIsTheSumOfItsParts) {
   EXPECT_EQ(least->minimum_arena_bytes, least->regions.total_bytes());
 }
 
+std::uint64_t component_of(const PhaseBudget& phase, const std::string& component) {
+  for (const PlanComponent& part : phase.components) {
+    if (part.name == component) {
+      return part.size_bytes;
+    }
+  }
+  ADD_FAILURE() << phase.name << " has no " << component;
+  return 0;
+}
+
+// Prefill's tails belong to one layer, decode's to all; a load has none.
+TEST(Budget, EachPhaseHasItsOwnTails) {
+  PlanRequest request = long_context();
+  request.sequences = 3;
+  request.decode_rows = 5;
+  request.prefill_rows_fixed = 1024;
+  const auto least = plan(request);
+  ASSERT_TRUE(least.has_value()) << least.error().message;
+  const std::uint64_t page = least->slot_bytes;
+  ASSERT_EQ(least->phases.size(), 3U);
+  EXPECT_EQ(component_of(least->phases[0], "tails"), 0U);
+  EXPECT_EQ(component_of(least->phases[1], "tails"), 3 * tail_pages(1024, 256) * page);
+  EXPECT_EQ(component_of(least->phases[2], "tails"), 3 * 16 * tail_pages(5, 256) * page);
+  for (const PhaseBudget& phase : least->phases) {
+    EXPECT_EQ(component_of(phase, "ring"), 2 * page);
+    EXPECT_EQ(phase.needed_bytes() + component_of(phase, "idle"), least->total_bytes());
+  }
+}
+
 TEST(Budget, TailPagesFollowTheFormula) {
   EXPECT_EQ(tail_pages(256, 256), 3U);
   EXPECT_EQ(tail_pages(257, 256), 3U);
