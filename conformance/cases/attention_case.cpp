@@ -12,6 +12,8 @@ namespace kvspan::conformance {
 namespace {
 
 constexpr uint64_t kArenaBytes = uint64_t{24} << 20;
+constexpr uint64_t kHistoryBytes = uint64_t{12} << 20;  // of those: histories, rows, outputs
+constexpr uint32_t kThrowsMax = 2000;                   // for a shape that the plugin offers
 
 /// Types and whether V lies in K, as the dice and one of the tuples say.
 Geometry random_types(const Limits& limits, const Tuple& tuple, Dice& dice) {
@@ -133,6 +135,10 @@ void AttentionTest::SetUp() {
   }
   ASSERT_NE(rig().tables().attention, nullptr) << "planned although there is no attention table";
   arenas_ = std::make_unique<Arenas>(rig(), kArenaBytes);
+  if (apart_.empty()) {
+    apart_ = classes_told_apart();
+    error_class_ = apart_.front();
+  }
 }
 
 void AttentionTest::renew_arenas(uint64_t bytes) {
@@ -142,6 +148,57 @@ void AttentionTest::renew_arenas(uint64_t bytes) {
 void AttentionTest::TearDown() {
   arenas_.reset();
   PluginTest::TearDown();
+}
+
+// Asked over f16, or over the first type that there is attention over.
+std::vector<uint32_t> AttentionTest::classes_told_apart() {
+  std::vector<uint32_t> apart;
+  for (const kvspan_type_t type : {KVSPAN_TYPE_F16,
+                                   KVSPAN_TYPE_F32,
+                                   KVSPAN_TYPE_BF16,
+                                   KVSPAN_TYPE_Q8_0,
+                                   KVSPAN_TYPE_Q5_1,
+                                   KVSPAN_TYPE_Q5_0,
+                                   KVSPAN_TYPE_Q4_1,
+                                   KVSPAN_TYPE_Q4_0}) {
+    Geometry geometry;
+    geometry.k_type = geometry.v_type = type;
+    uint32_t before = UINT32_MAX;
+    for (const uint32_t asked : {KVSPAN_ERROR_E0, KVSPAN_ERROR_E1, KVSPAN_ERROR_E2}) {
+      kvspan_attention_shape_t shape = conformance::shape_of(geometry);
+      shape.error_class = asked;
+      const kvspan_attention_caps_t caps = ask(rig(), shape);
+      if (caps.level != KVSPAN_LEVEL_UNSUPPORTED && caps.error_class != before) {
+        before = caps.error_class;
+        apart.push_back(asked);
+      }
+    }
+    if (!apart.empty()) {
+      return apart;
+    }
+  }
+  return {KVSPAN_ERROR_E0};
+}
+
+void AttentionTest::in_every_way(const std::function<void()>& body) {
+  for (std::size_t i = 0; i < apart_.size() && !HasFailure(); ++i) {
+    error_class_ = apart_[i];
+    SCOPED_TRACE(testing::Message() << "error class E" << error_class_);
+    if (i != 0) {
+      TearDown();
+      SetUp();
+    }
+    if (!HasFatalFailure()) {
+      body();
+    }
+  }
+  RecordProperty("error_classes", static_cast<int>(apart_.size()));
+}
+
+kvspan_attention_shape_t AttentionTest::shape_of(const Geometry& geometry) const {
+  kvspan_attention_shape_t shape = conformance::shape_of(geometry);
+  shape.error_class = error_class_;
+  return shape;
 }
 
 uint32_t AttentionTest::kinds_for(kvspan_attention_shape_t shape) {
@@ -155,30 +212,67 @@ uint32_t AttentionTest::kinds_for(kvspan_attention_shape_t shape) {
   return kinds;
 }
 
-void AttentionTest::prepare(Scene& scene) {
+bool AttentionTest::offers(const Geometry& geometry, uint32_t options) {
+  kvspan_attention_shape_t shape = shape_of(geometry);
+  shape.options |= options;
+  return ask(rig(), shape).level != KVSPAN_LEVEL_UNSUPPORTED;
+}
+
+bool AttentionTest::offered(Scene& scene) {
   scene.shape.memory_kinds = kinds_for(scene.shape);
   scene.caps = ask(rig(), scene.shape);
+  return scene.caps.level != KVSPAN_LEVEL_UNSUPPORTED;
+}
+
+// States are what grows with the plugin's number of splits.
+void AttentionTest::make_room(const Scene& scene) {
+  const kvspan_attention_caps_t& caps = scene.caps;
+  constexpr uint64_t kGaps = 1024;
+  const uint64_t state_bytes = caps.state_u_bytes + caps.state_ml_bytes + kGaps;
+  const uint64_t states = uint64_t{scene.shape.entries_max} * (uint64_t{caps.split_count} + 1);
+  const uint64_t workspace_bytes = std::max({caps.run_workspace_bytes,
+                                             caps.advance_workspace_bytes,
+                                             caps.fold_workspace_bytes,
+                                             caps.finish_workspace_bytes});
+  arenas().make_room(kHistoryBytes + states * state_bytes + 2 * workspace_bytes);
+}
+
+void AttentionTest::prepare(Scene& scene) {
+  const bool is_offered = offered(scene);
   const kvspan_attention_shape_t& shape = scene.shape;
-  EXPECT_EQ(scene.caps.level, KVSPAN_LEVEL_NATIVE)
-      << "K type " << shape.k_type << " head " << shape.head_size_k << ", V type " << shape.v_type
-      << " head " << shape.head_size_v << ", heads " << shape.q_heads << "/" << shape.kv_heads
-      << ", q " << shape.q_type << ", out " << shape.out_type << std::hex << ", options 0x"
-      << shape.options << ", reasons 0x" << scene.caps.reasons;
+  EXPECT_TRUE(is_offered) << "query refuses K type " << shape.k_type << " head "
+                          << shape.head_size_k << ", V type " << shape.v_type << " head "
+                          << shape.head_size_v << ", heads " << shape.q_heads << "/"
+                          << shape.kv_heads << ", q " << shape.q_type << ", out " << shape.out_type
+                          << std::hex << ", options 0x" << shape.options << ", reasons 0x"
+                          << scene.caps.reasons;
+  if (is_offered) {
+    make_room(scene);
+  }
 }
 
 RandomScene AttentionTest::random_scene(const Limits& limits, Dice& dice) {
   RandomScene made;
   Scene& scene = made.scene;
-  scene.geometry = random_geometry(limits, settings().tuples, dice);
-  scene.shape = shape_of(scene.geometry);
-  scene.shape.row_class = limits.row_class;
-  scene.shape.rows_max = limits.rows_max;
-  scene.shape.options |= static_cast<uint32_t>(dice.next() & dice.next()) & limits.options &
-                         ~static_cast<uint32_t>(KVSPAN_OPTION_V_IN_K);
-  scene.shape.q_type = dice.pick<uint32_t>({KVSPAN_TYPE_F32, KVSPAN_TYPE_F16, KVSPAN_TYPE_BF16});
-  scene.shape.out_type =
-      dice.pick<uint32_t>({KVSPAN_TYPE_F32, KVSPAN_TYPE_F32, KVSPAN_TYPE_F16, KVSPAN_TYPE_BF16});
-  prepare(scene);
+  for (uint32_t thrown = 0; scene.caps.level == KVSPAN_LEVEL_UNSUPPORTED; ++thrown) {
+    if (thrown == kThrowsMax) {
+      ADD_FAILURE() << "query refuses " << kThrowsMax
+                    << " random shapes; the last one's reasons: 0x" << std::hex
+                    << scene.caps.reasons;
+      break;
+    }
+    scene.geometry = random_geometry(limits, settings().tuples, dice);
+    scene.shape = shape_of(scene.geometry);
+    scene.shape.row_class = limits.row_class;
+    scene.shape.rows_max = limits.rows_max;
+    scene.shape.options |= static_cast<uint32_t>(dice.next() & dice.next()) & limits.options &
+                           ~static_cast<uint32_t>(KVSPAN_OPTION_V_IN_K);
+    scene.shape.q_type = dice.pick<uint32_t>({KVSPAN_TYPE_F32, KVSPAN_TYPE_F16, KVSPAN_TYPE_BF16});
+    scene.shape.out_type =
+        dice.pick<uint32_t>({KVSPAN_TYPE_F32, KVSPAN_TYPE_F32, KVSPAN_TYPE_F16, KVSPAN_TYPE_BF16});
+    offered(scene);
+  }
+  make_room(scene);
   scene.scale =
       (0.5F + static_cast<float>(dice.below(3))) / static_cast<float>(dice.pick<uint32_t>({8, 12}));
   if ((scene.shape.options & KVSPAN_OPTION_SOFT_CAP) != 0) {

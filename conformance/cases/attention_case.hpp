@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -44,6 +45,11 @@ struct Take {
 };
 
 class AttentionTest : public PluginTest {
+ public:
+  /// Runs a case's body once for each error class that the plugin's attention tells apart (a
+  /// plugin may have a kernel a class); from the second on in a rig opened anew.
+  void in_every_way(const std::function<void()>& body);
+
  protected:
   void SetUp() override;
   void TearDown() override;
@@ -53,12 +59,27 @@ class AttentionTest : public PluginTest {
   /// After reopen.
   void renew_arenas(uint64_t bytes);
 
+  /// Whose turn it is.
+  uint32_t error_class() const { return error_class_; }
+
+  /// As the free function, asking for the error class whose turn it is.
+  kvspan_attention_shape_t shape_of(const Geometry& geometry) const;
+
   /// Bits of the memory kinds that rig and attention offer for the shape.
   uint32_t kinds_for(kvspan_attention_shape_t shape);
 
-  /// Fills in scene.shape's limits and scene.caps for the geometry, row class and options.
+  /// Whether the plugin offers shape_of(geometry), with KVSPAN_OPTION_* `options`.
+  bool offers(const Geometry& geometry, uint32_t options = 0);
+
+  /// Fills in scene.shape's memory kinds and scene.caps; whether the plugin offers the shape.
+  bool offered(Scene& scene);
+  /// After offered: the device's arena holds the states of such a scene.
+  void make_room(const Scene& scene);
+
+  /// Both, where the plugin must offer the shape; records a failure where it does not.
   void prepare(Scene& scene);
 
+  /// Of shapes that the plugin offers.
   RandomScene random_scene(const Limits& limits, Dice& dice);
 
   /// Runs a scene; records failures. Empty after a failure.
@@ -68,7 +89,10 @@ class AttentionTest : public PluginTest {
   void expect_close(const Scene& scene, const Outputs& outputs);
 
  private:
+  std::vector<uint32_t> classes_told_apart();
   std::unique_ptr<Arenas> arenas_;
+  std::vector<uint32_t> apart_;  // found in the first SetUp
+  uint32_t error_class_ = KVSPAN_ERROR_E0;
 };
 
 }  // namespace kvspan::conformance

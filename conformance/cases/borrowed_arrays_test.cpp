@@ -214,7 +214,7 @@ class BorrowedSpans : public AttentionTest {
   std::unique_ptr<Placement> placement_;
 };
 
-KVSPAN_CASE(BorrowedSpans, OfRunAreCopied, "KV-SUBMIT-4") {
+KVSPAN_CASE(BorrowedSpans, OfRunAreCopied, "KV-SUBMIT-4", needs::lse, needs::window) {
   const Outputs plainly = take(scene_, {}, 1);
   const std::unique_ptr<Stage> made = stage();
   made->upload();
@@ -226,7 +226,8 @@ KVSPAN_CASE(BorrowedSpans, OfRunAreCopied, "KV-SUBMIT-4") {
   EXPECT_TRUE(same_bits(plainly, made->outputs()));
 }
 
-KVSPAN_CASE(BorrowedSpans, OfAdvanceFoldAndFinishAreCopied, "KV-SUBMIT-4") {
+KVSPAN_CASE(
+    BorrowedSpans, OfAdvanceFoldAndFinishAreCopied, "KV-SUBMIT-4", needs::lse, needs::window) {
   const Outputs plainly = take(scene_, {}, 1);
   const std::unique_ptr<Stage> made = stage();
   const uint64_t split_tokens = scene_.sequences[0].rows.split_tokens;

@@ -108,10 +108,19 @@ uint64_t Arena::take(uint64_t bytes) {
 
 Arena& Arenas::of(uint32_t kind) {
   Arena& arena = arenas_[kind];
+  if (arena.buffer != nullptr && arena.used == 0 && arena.buffer->bytes() < bytes_[kind]) {
+    rig_.release(arena.buffer);
+    arena.buffer = nullptr;
+  }
   if (arena.buffer == nullptr) {
-    arena.buffer = rig_.allocate(kind, bytes_);
+    arena.buffer = rig_.allocate(kind, bytes_[kind]);
   }
   return arena;
+}
+
+void Arenas::make_room(uint64_t bytes) {
+  uint64_t& now = bytes_[KVSPAN_MEMORY_DEVICE];
+  now = std::max(now, rounded(bytes, uint64_t{8} << 20));
 }
 
 void Arenas::reset() {

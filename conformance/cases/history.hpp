@@ -87,11 +87,13 @@ struct Arena {
 /// One arena a kind of memory, reused from scene to scene.
 class Arenas {
  public:
-  Arenas(Rig& rig, uint64_t bytes) : rig_(rig), bytes_(bytes) {}
+  Arenas(Rig& rig, uint64_t bytes) : rig_(rig), bytes_{bytes, bytes, bytes} {}
 
   Rig& rig() { return rig_; }
 
   Arena& of(uint32_t kind);
+  /// From its next reset on, the device's arena has at least so many bytes.
+  void make_room(uint64_t bytes);
   /// Forgets all parts.
   void reset();
   void upload();
@@ -102,7 +104,7 @@ class Arenas {
 
  private:
   Rig& rig_;
-  uint64_t bytes_;
+  uint64_t bytes_[3];
   Arena arenas_[3];
 };
 

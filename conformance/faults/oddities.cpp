@@ -7,8 +7,11 @@
 #include "edits.hpp"
 #include "fault_list.hpp"
 
+#include <atomic>
 #include <chrono>
+#include <memory>
 #include <thread>
+#include <tuple>
 
 namespace kvspan::faults {
 namespace {
@@ -98,7 +101,80 @@ void large_alignments(Layer& layer) {
   };
 }
 
+constexpr uint64_t kFewKTypes = 1u << KVSPAN_TYPE_F16 | 1u << KVSPAN_TYPE_Q8_0;
+constexpr uint64_t kFewVTypes = 1u << KVSPAN_TYPE_F16 | 1u << KVSPAN_TYPE_Q4_0;
+constexpr uint32_t kFewOptions = KVSPAN_OPTION_LSE | KVSPAN_OPTION_WINDOW;
+constexpr uint32_t kFewClasses = 1u << KVSPAN_ERROR_E1 | 1u << KVSPAN_ERROR_E2;
+
+/// What is wrong with a shape beyond what the base says.
+uint32_t beyond_few(const kvspan_attention_shape_t& shape) {
+  const auto in = [](uint64_t set, uint32_t id) { return id < 64 && ((set >> id) & 1u) != 0; };
+  return (in(kFewKTypes, shape.k_type) ? 0u : KVSPAN_WHY_K_TYPE) |
+         (in(kFewVTypes, shape.v_type) ? 0u : KVSPAN_WHY_V_TYPE) |
+         ((shape.options & ~kFewOptions) == 0 ? 0u : KVSPAN_WHY_OPTION) |
+         (in(kFewClasses, shape.error_class) ? 0u : KVSPAN_WHY_ERROR_CLASS);
+}
+
+/// Refuses a call whose shape is beyond, with the reasons that query gives.
+template <class Next, class Ask>
+auto few_only(Next next, Ask ask, const char* where) {
+  return [next, ask, where](auto* queue, const kvspan_attention_args_t* args, auto... rest) {
+    const bool sound = args != nullptr && args->struct_size == sizeof *args &&
+                       args->shape != nullptr && args->shape->struct_size == sizeof *args->shape;
+    kvspan_attention_caps_t caps = {};
+    caps.struct_size = sizeof caps;
+    if (queue == nullptr || !sound || beyond_few(*args->shape) == 0 ||
+        ask(args->shape, &caps) != KVSPAN_OK) {
+      return next(queue, args, rest...);
+    }
+    kvspan_error_t* const error = std::get<sizeof...(rest) - 1>(std::make_tuple(rest...));
+    return sdk::fail_reasons(error, where, caps.reasons, "this shape is not offered: see query");
+  };
+}
+
+/// Two types a side, two options, no E0: all that a backend for one model may offer.
+void few_shapes(Layer& layer) {
+  const auto device = std::make_shared<std::atomic<kvspan_device_t*>>(nullptr);
+  const auto ask = [next = layer.calls.ask, device](
+                       auto* on, const kvspan_attention_shape_t* shape, auto* out, auto* error) {
+    const kvspan_result_t result = next(on, shape, out, error);
+    if (result == KVSPAN_OK) {
+      *device = on;
+      if (const uint32_t why = beyond_few(*shape)) {
+        out->level = KVSPAN_LEVEL_UNSUPPORTED;
+        out->reasons |= why;
+        out->nearest_k_type = out->nearest_v_type = KVSPAN_TYPE_F16;
+        out->nearest_error_class = KVSPAN_ERROR_E1;
+      }
+    }
+    return result;
+  };
+  layer.calls.ask = ask;
+  layer.calls.rules =
+      [next = layer.calls.rules](
+          auto* on, kvspan_attention_rule_t* out, auto capacity, auto* count, auto* error) {
+        const kvspan_result_t result = next(on, out, capacity, count, error);
+        for (uint32_t i = 0; result == KVSPAN_OK && out != nullptr && i < *count; ++i) {
+          out[i].k_types &= kFewKTypes;
+          out[i].v_types &= kFewVTypes;
+          out[i].options &= kFewOptions;
+          out[i].error_classes &= kFewClasses;
+        }
+        return result;
+      };
+  const auto here = [ask, device](const auto* shape, auto* caps) {
+    return device->load() == nullptr
+               ? KVSPAN_E_INVALID_ARG
+               : ask(device->load(), shape, caps, static_cast<kvspan_error_t*>(nullptr));
+  };
+  layer.calls.run = few_only(layer.calls.run, here, "attention.run");
+  layer.calls.advance = few_only(layer.calls.advance, here, "attention.advance");
+  layer.calls.fold = few_only(layer.calls.fold, here, "attention.fold");
+  layer.calls.finish = few_only(layer.calls.finish, here, "attention.finish");
+}
+
 constexpr Fault kOddities[] = {
+    {"few_shapes", few_shapes},
     {"no_attention", no_attention},
     {"no_debug", no_debug},
     {"large_alignments", large_alignments},

@@ -41,7 +41,12 @@ constexpr std::pair<Need, const char*> kNeedNames[] = {{Need::device, "device"},
                                                        {Need::width_invariance, "width_invariance"},
                                                        {Need::queues_four, "queues_four"},
                                                        {Need::queues_eight, "queues_eight"},
-                                                       {Need::cancel_items, "cancel_items"}};
+                                                       {Need::cancel_items, "cancel_items"},
+                                                       {Need::plain_attention, "plain_attention"},
+                                                       {Need::window, "window"},
+                                                       {Need::suffix_mask, "suffix_mask"},
+                                                       {Need::alibi, "alibi"},
+                                                       {Need::lse, "lse"}};
 
 bool truth(const json& object, const char* key) {
   return object.is_object() && object.value(key, false);
@@ -90,17 +95,30 @@ std::string bounded_memory(const json& probe, const json& device) {
              : "";
 }
 
-std::string width_invariance(const json& probe) {
+// What the probe heard of decode attention over f16 with head size 64; null where it did not ask.
+json plain_attention(const json& probe) {
   for (const json& row : probe.value("attention", json::array())) {
     if (row.value("k", "") == "f16" && row.value("v", "") == "f16" &&
         number(row, "head_size_k") == 64 && number(row, "head_size_v") == 64) {
-      return (number(row, "determinism") & KVSPAN_WIDTH_INVARIANT) != 0 &&
-                     number(row, "width_invariant_max") >= 16
-                 ? ""
-                 : "the plugin does not promise KVSPAN_WIDTH_INVARIANT for 16 rows";
+      return row;
     }
   }
-  return "the probe has no attention over f16 with head size 64";
+  return {};
+}
+
+std::string option(const json& probe, Need need) {
+  const json options = probe.value("attention_options", json::object());
+  const std::string level = options.value(name_of(need), "unsupported");
+  return level == "unsupported" ? "the plugin offers no attention with the option " + name_of(need)
+                                : "";
+}
+
+std::string width_invariance(const json& probe) {
+  const json row = plain_attention(probe);
+  return (number(row, "determinism") & KVSPAN_WIDTH_INVARIANT) != 0 &&
+                 number(row, "width_invariant_max") >= 16
+             ? ""
+             : "the plugin does not promise KVSPAN_WIDTH_INVARIANT for f16, head size 64, 16 rows";
 }
 
 std::string queues(const json& device, uint64_t wanted) {
@@ -151,6 +169,16 @@ std::string lacks(Need need, const json& probe) {
     case Need::cancel_items:
       return unless(number(device, "cancel") == KVSPAN_CANCEL_ITEM,
                     "the device does not say that it sees a cancel word within a submit");
+    case Need::plain_attention: {
+      const json row = plain_attention(probe);
+      return unless(row.is_object() && row.value("level", "unsupported") != "unsupported",
+                    "the plugin offers no attention over f16 K and V with head size 64");
+    }
+    case Need::window:
+    case Need::suffix_mask:
+    case Need::alibi:
+    case Need::lse:
+      return option(probe, need);
   }
   return "unknown need";
 }

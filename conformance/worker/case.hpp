@@ -41,6 +41,11 @@ enum class Need {
   queues_four,       // four queues at once
   queues_eight,      // eight queues at once
   cancel_items,      // KVSPAN_CANCEL_ITEM: the word is seen within a submit too
+  plain_attention,   // decode attention over f16, head size 64, no options
+  window,            // KVSPAN_OPTION_WINDOW
+  suffix_mask,       // KVSPAN_OPTION_SUFFIX_MASK
+  alibi,             // KVSPAN_OPTION_ALIBI
+  lse,               // KVSPAN_OPTION_LSE
 };
 
 namespace needs {
@@ -58,6 +63,10 @@ inline constexpr Need width_invariance = Need::width_invariance;
 inline constexpr Need queues_four = Need::queues_four;
 inline constexpr Need queues_eight = Need::queues_eight;
 inline constexpr Need cancel_items = Need::cancel_items;
+inline constexpr Need window = Need::window;
+inline constexpr Need suffix_mask = Need::suffix_mask;
+inline constexpr Need alibi = Need::alibi;
+inline constexpr Need lse = Need::lse;
 }  // namespace needs
 
 /// About how long a case takes at full effort on the slower of the shipped plugins.
@@ -121,6 +130,16 @@ inline void apply(CaseInfo& info, TakesTuple) {
   info.takes_tuple = true;
 }
 
+/// Runs a case's body as its fixture has it; once where the fixture does not say.
+template <class Fixture, class Body>
+void in_every_way(Fixture& fixture, const Body& body) {
+  if constexpr (requires { fixture.in_every_way(body); }) {
+    fixture.in_every_way(body);
+  } else {
+    body();
+  }
+}
+
 /// Says the profile of the cases of one source file; true.
 bool set_profile(const char* file, Profile profile);
 
@@ -137,6 +156,9 @@ bool register_case(CaseInfo info, Traits... traits) {
     info.needs.push_back(Need::attention);
   }
   (apply(info, traits), ...);
+  if (info.profile == Profile::attention && !info.takes_tuple) {
+    info.needs.push_back(Need::plain_attention);  // its shapes are fixed
+  }
   return add_case(std::move(info));
 }
 
@@ -152,12 +174,24 @@ bool register_case(CaseInfo info, Traits... traits) {
   [[maybe_unused]] const bool KVSPAN_UNIQUE(kProfile, __COUNTER__) = \
       ::kvspan::conformance::detail::set_profile(__FILE__, ::kvspan::conformance::Profile::name)
 
-/// See the head of this file.
+/// See the head of this file. The test's body is handed to the fixture's in_every_way, which may
+/// run it several times.
 #define KVSPAN_CASE(Fixture, Name, rules, ...)                                                    \
+  class Fixture##_##Name##_Case final : public Fixture {                                          \
+    void TestBody() override {                                                                    \
+      ::kvspan::conformance::detail::in_every_way(*this, [this] { this->run_case(); });           \
+    }                                                                                             \
+    void run_case();                                                                              \
+  };                                                                                              \
   [[maybe_unused]] const bool kCase_##Fixture##_##Name =                                          \
       ::kvspan::conformance::detail::register_case<Fixture, ProfileOfThisFile>(                   \
           ::kvspan::conformance::detail::made_case(#Fixture "." #Name, rules, __FILE__, __LINE__) \
               __VA_OPT__(, ) __VA_ARGS__);                                                        \
-  TEST_F(Fixture, Name)
+  [[maybe_unused]] const ::testing::TestInfo* const kTest_##Fixture##_##Name =                    \
+      ::testing::RegisterTest(                                                                    \
+          #Fixture, #Name, nullptr, nullptr, __FILE__, __LINE__, []() -> Fixture* {               \
+            return new Fixture##_##Name##_Case;                                                   \
+          });                                                                                     \
+  void Fixture##_##Name##_Case::run_case()
 
 #endif

@@ -1,21 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a block asks whether its work was cancelled. Device code only.
+// How a block asks whether its work was cancelled. Device code only. Read first: cancel.hpp.
 #pragma once
+
+#include "cancel.hpp"
 
 #include <cstdint>
 
 namespace kvspan::cuda {
 
-// All threads of a block: whether the word is set now. Marks the work as cancelled then, for the
-// host to see. nullptr: never.
-__device__ inline bool block_is_cancelled(const uint32_t* word, uint32_t* seen) {
-  if (word == nullptr) {
+// All threads of block `block` of its grid: whether it shall do nothing. Who finds the word set
+// marks the work as cancelled, for the host and for the other blocks to see.
+__device__ inline bool block_is_cancelled(const Cancel& cancel, uint64_t block) {
+  if (cancel.word == nullptr || block < kBlindBlocks) {
     return false;
   }
-  const bool set = threadIdx.x == 0 && *reinterpret_cast<const volatile uint32_t*>(word) != 0;
-  if (set) {
-    *reinterpret_cast<volatile uint32_t*>(seen) = 1;
-    __threadfence_system();
+  bool set = false;
+  if (threadIdx.x == 0) {
+    volatile uint32_t* const mirror = cancel.mirror;
+    set = *mirror == cancel.number;
+    if (!set && block % kLookStride == 0 && *static_cast<const volatile uint32_t*>(cancel.word) != 0) {
+      set = true;
+      *mirror = cancel.number;
+    }
+    if (set) {
+      *static_cast<volatile uint32_t*>(cancel.seen) = 1;
+      __threadfence_system();
+    }
   }
   return __syncthreads_or(set ? 1 : 0) != 0;
 }

@@ -45,9 +45,8 @@ cudaError_t issue_codec(const Issue& issue, const void* opaque) {
     return cudaSuccess;
   }
   issue.device.counters.launches.fetch_add(1, std::memory_order_relaxed);
-  return kDirection == Direction::encode
-             ? launch_encode(issue.stream, body, issue.cancel.word, issue.cancel.seen)
-             : launch_decode(issue.stream, body, issue.cancel.word, issue.cancel.seen);
+  return kDirection == Direction::encode ? launch_encode(issue.stream, body, issue.cancel)
+                                         : launch_decode(issue.stream, body, issue.cancel);
 }
 
 using Items = sdk::List<kvspan_codec_item_t>;

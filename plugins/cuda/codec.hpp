@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attention/kernel.hpp"
+#include "cancel.hpp"
 #include "host.hpp"
 
 #include <cstdint>
@@ -51,13 +52,7 @@ constexpr uint64_t chunks_of(uint32_t head_size) {
 // codec_kernel.cu. `items` is read by the device. Loading is done once a device is open: CUDA loads
 // a kernel at its first launch otherwise, and may wait for all work of the context there.
 cudaError_t load_codec_kernels();
-cudaError_t launch_encode(cudaStream_t stream,
-                          const CodecBody& body,
-                          const uint32_t* cancel_word,
-                          uint32_t* cancel_seen);
-cudaError_t launch_decode(cudaStream_t stream,
-                          const CodecBody& body,
-                          const uint32_t* cancel_word,
-                          uint32_t* cancel_seen);
+cudaError_t launch_encode(cudaStream_t stream, const CodecBody& body, const Cancel& cancel);
+cudaError_t launch_decode(cudaStream_t stream, const CodecBody& body, const Cancel& cancel);
 
 }  // namespace kvspan::cuda

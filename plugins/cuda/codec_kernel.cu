@@ -77,8 +77,8 @@ __device__ void decode_chunk(const CodecRows& item, const Chunk& chunk) {
 }
 
 template <bool kEncode>
-__global__ void codec_kernel(CodecBody body, const uint32_t* word, uint32_t* seen) {
-  if (block_is_cancelled(word, seen)) {
+__global__ void codec_kernel(CodecBody body, Cancel cancel) {
+  if (block_is_cancelled(cancel, blockIdx.x)) {
     return;
   }
   const uint64_t step = uint64_t{gridDim.x} * kThreads;
@@ -108,17 +108,15 @@ cudaError_t load_codec_kernels() {
 
 cudaError_t launch_encode(cudaStream_t stream,
                           const CodecBody& body,
-                          const uint32_t* cancel_word,
-                          uint32_t* cancel_seen) {
-  codec_kernel<true><<<blocks_of(body), kThreads, 0, stream>>>(body, cancel_word, cancel_seen);
+                          const Cancel& cancel) {
+  codec_kernel<true><<<blocks_of(body), kThreads, 0, stream>>>(body, cancel);
   return cudaGetLastError();
 }
 
 cudaError_t launch_decode(cudaStream_t stream,
                           const CodecBody& body,
-                          const uint32_t* cancel_word,
-                          uint32_t* cancel_seen) {
-  codec_kernel<false><<<blocks_of(body), kThreads, 0, stream>>>(body, cancel_word, cancel_seen);
+                          const Cancel& cancel) {
+  codec_kernel<false><<<blocks_of(body), kThreads, 0, stream>>>(body, cancel);
   return cudaGetLastError();
 }
 

@@ -46,8 +46,7 @@ cudaError_t issue_copy(const Issue& issue, const void* body) {
     return cudaSuccess;
   }
   issue.device.counters.launches.fetch_add(1, std::memory_order_relaxed);
-  return launch_copy(
-      issue.stream, copy.segments, copy.count, copy.units, issue.cancel.word, issue.cancel.seen);
+  return launch_copy(issue.stream, copy.segments, copy.count, copy.units, issue.cancel);
 }
 
 uint64_t bytes_of(const kvspan_segment_t& segment) {
@@ -155,7 +154,7 @@ cudaError_t issue_fill(const Issue& issue, const void* body) {
     return cudaSuccess;
   }
   issue.device.counters.launches.fetch_add(1, std::memory_order_relaxed);
-  return launch_fill(issue.stream, fill, issue.cancel.word, issue.cancel.seen);
+  return launch_fill(issue.stream, fill, issue.cancel);
 }
 
 class FillTask final : public Task {

@@ -3,6 +3,7 @@
 // does not do. Read next: copy.cpp (who does what), copy_kernel.cu.
 #pragma once
 
+#include "cancel.hpp"
 #include "host.hpp"
 
 #include <cstddef>
@@ -67,11 +68,7 @@ cudaError_t launch_copy(cudaStream_t stream,
                         const CopyRows* segments,
                         uint32_t count,
                         uint64_t units,
-                        const uint32_t* cancel_word,
-                        uint32_t* cancel_seen);
-cudaError_t launch_fill(cudaStream_t stream,
-                        const FillBody& fill,
-                        const uint32_t* cancel_word,
-                        uint32_t* cancel_seen);
+                        const Cancel& cancel);
+cudaError_t launch_fill(cudaStream_t stream, const FillBody& fill, const Cancel& cancel);
 
 }  // namespace kvspan::cuda

@@ -32,8 +32,8 @@ __device__ void copy_bytes(const uint8_t* source, uint8_t* target, uint64_t byte
 }
 
 // grid (units, segments): block x of a segment takes its pieces x, x + gridDim.x, ...
-__global__ void copy_kernel(const CopyRows* segments, const uint32_t* word, uint32_t* seen) {
-  if (block_is_cancelled(word, seen)) {
+__global__ void copy_kernel(const CopyRows* segments, Cancel cancel) {
+  if (block_is_cancelled(cancel, uint64_t{blockIdx.y} * gridDim.x + blockIdx.x)) {
     return;
   }
   const CopyRows rows = segments[blockIdx.y];
@@ -49,8 +49,8 @@ __global__ void copy_kernel(const CopyRows* segments, const uint32_t* word, uint
 }
 
 // The range begins anywhere, so byte i is byte i % pattern_bytes of the pattern.
-__global__ void fill_kernel(FillBody fill, const uint32_t* word, uint32_t* seen) {
-  if (block_is_cancelled(word, seen)) {
+__global__ void fill_kernel(FillBody fill, Cancel cancel) {
+  if (block_is_cancelled(cancel, blockIdx.x)) {
     return;
   }
   const uint64_t pieces = (fill.bytes + kCopyUnitBytes - 1) / kCopyUnitBytes;
@@ -77,21 +77,19 @@ cudaError_t launch_copy(cudaStream_t stream,
                         const CopyRows* segments,
                         uint32_t count,
                         uint64_t units,
-                        const uint32_t* cancel_word,
-                        uint32_t* cancel_seen) {
+                        const Cancel& cancel) {
   const uint64_t each = kBlocksMax / count + 1;  // enough blocks altogether
   const dim3 grid(static_cast<uint32_t>(units < each ? units : each), count);
-  copy_kernel<<<grid, kThreads, 0, stream>>>(segments, cancel_word, cancel_seen);
+  copy_kernel<<<grid, kThreads, 0, stream>>>(segments, cancel);
   return cudaGetLastError();
 }
 
 cudaError_t launch_fill(cudaStream_t stream,
                         const FillBody& fill,
-                        const uint32_t* cancel_word,
-                        uint32_t* cancel_seen) {
+                        const Cancel& cancel) {
   const uint64_t units = units_of(fill.bytes, 1);
   const auto blocks = static_cast<uint32_t>(units < kBlocksMax ? units : kBlocksMax);
-  fill_kernel<<<blocks, kThreads, 0, stream>>>(fill, cancel_word, cancel_seen);
+  fill_kernel<<<blocks, kThreads, 0, stream>>>(fill, cancel);
   return cudaGetLastError();
 }
 

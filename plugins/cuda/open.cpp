@@ -65,6 +65,7 @@ kvspan_result_t start(Device& device,
   cudaError_t native = prepare_kernels();
   native = native != cudaSuccess ? native : load_fold_kernels();
   native = native != cudaSuccess ? native : load_run_fold_kernel();
+  native = native != cudaSuccess ? native : load_store_kernels();
   native = native != cudaSuccess ? native : load_codec_kernels();
   native = native != cudaSuccess ? native : load_copy_kernels();
   if (native == cudaErrorNoKernelImageForDevice || native == cudaErrorInvalidDeviceFunction) {

@@ -12,6 +12,7 @@
 #include "kvspan/queue.h"
 #include "kvspan/sdk/validate_range.hpp"
 
+#include "cancel.hpp"
 #include "device.hpp"
 #include "fence.hpp"
 #include "memory.hpp"
@@ -27,18 +28,17 @@ inline constexpr uint32_t kMeasurementsMax = 256;
 // Points that a prepared packet always has room for; prepare() is not told of points.
 inline constexpr uint32_t kPreparedPoints = 64;
 
-// What a kernel needs to see a cancel word, both as the device sees them; nullptr = not
-// cancellable. A block that finds the word set marks the work as cancelled and does nothing.
-struct Cancel {
-  const uint32_t* word;
-  uint32_t* seen;
-};
+// The device's memory for the descriptors of a queue's work: each work overwrites it, behind the
+// one before on the stream.
+inline constexpr uint32_t kRoomBytes = 65280;
+inline constexpr uint32_t kMirrorBytes = 256;  // behind it, for Cancel::mirror
 
 // What work needs to be put on a stream.
 struct Issue {
   Device& device;
   cudaStream_t stream;
   Cancel cancel;
+  uint8_t* room;  // kRoomBytes; nullptr: none, since the work is recorded
 };
 
 // Memories that a packet names, collected while a task is filled.
@@ -218,6 +218,7 @@ class Queue {
   Block ring_;
   Packet* packets_ = nullptr;  // [depth_] in ring_
   cudaStream_t stream_;
+  uint8_t* room_ = nullptr;
   const bool imported_;           // the stream is an engine's: never destroyed
   uint64_t head_ = 0;             // submits accepted; guarded by the device's mutex
   uint64_t tail_ = 0;             // submits settled; guarded by the device's mutex

@@ -27,6 +27,9 @@ Queue::~Queue() {
     packet.~Packet();
   }
   device_.pinned.unreserve(reserved_);
+  if (room_ != nullptr) {
+    device_.pool.give_back(room_);
+  }
   if (stream_ != nullptr && !imported_) {
     cudaStreamDestroy(stream_);
   }
@@ -35,6 +38,8 @@ Queue::~Queue() {
 cudaError_t Queue::make_events() {
   cudaError_t bad =
       imported_ ? cudaSuccess : cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+  bad = bad != cudaSuccess ? bad : device_.pool.take(kRoomBytes + kMirrorBytes, room_);
+  bad = bad != cudaSuccess ? bad : cudaMemsetAsync(room_ + kRoomBytes, 0, kMirrorBytes, stream_);
   for (uint32_t i = 0; i < depth_ && bad == cudaSuccess; ++i) {
     Packet& packet = packets_[i];
     bad = cudaEventCreateWithFlags(&packet.done, cudaEventBlockingSync | cudaEventDisableTiming);

@@ -68,7 +68,7 @@ cudaError_t trace(Graph& graph, const Placed& placed, Traced& traced) {
   if (bad != cudaSuccess) {
     return bad;
   }
-  bad = placed.issue({graph.device, graph.scratch, {nullptr, nullptr}}, placed.body);
+  bad = placed.issue({graph.device, graph.scratch, {}, nullptr}, placed.body);
   const cudaError_t ended = cudaStreamEndCapture(graph.scratch, &traced.graph);
   bad = bad != cudaSuccess ? bad : ended;
   bad = bad == cudaSuccess ? read_nodes(traced) : bad;

@@ -303,7 +303,7 @@ void Queue::put_on_stream(Packet& packet) {
   if (packet.cause.code != KVSPAN_OK) {
     return;
   }
-  Cancel cancel{nullptr, nullptr};
+  Cancel cancel{};
   if (packet.cancel_memory != nullptr) {
     const Memory& memory = *packet.cancel_memory;
     const auto* const here =
@@ -313,10 +313,12 @@ void Queue::put_on_stream(Packet& packet) {
       return;
     }
     cancel = {reinterpret_cast<const uint32_t*>(memory.address + packet.cancel_offset),
-              packet.cancel_seen};
+              packet.cancel_seen,
+              reinterpret_cast<uint32_t*>(room_ + kRoomBytes),
+              static_cast<uint32_t>(head_ % UINT32_MAX) + 1};  // never 0: so the mirror begins
   }
   cudaError_t bad = packet.measure ? cudaEventRecord(packet.begin, stream_) : cudaSuccess;
-  bad = bad != cudaSuccess ? bad : packet.issue({device_, stream_, cancel}, packet.body);
+  bad = bad != cudaSuccess ? bad : packet.issue({device_, stream_, cancel, room_}, packet.body);
   if (bad == cudaSuccess && packet.measure) {
     bad = cudaEventRecord(packet.end, stream_);
   }

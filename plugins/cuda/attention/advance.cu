@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kWalkThreads)
     advance_kernel(const __grid_constant__ HeldCall held) {
   extern __shared__ float4 shared[];
   __shared__ Kept kept;
-  if (block_is_cancelled(held.view.cancel_word, held.view.cancel_seen)) {
+  if (block_is_cancelled(held.view.cancel, blockIdx.x)) {
     return;
   }
   for (uint64_t block = blockIdx.x; block < held.view.blocks; block += gridDim.x) {

@@ -45,18 +45,24 @@ bool goes_side_by_side(const kvspan_attention_args_t& args) {
   return true;
 }
 
-// The call with as many of its descriptors as fit.
-HeldCall held_call(const Issue& issue, const AttentionBody& body) {
-  HeldCall call;
+// The call with as many of its descriptors as fit; those that the arguments do not hold are on
+// their way to the queue's room.
+cudaError_t hold(const Issue& issue, const AttentionBody& body, HeldCall& call) {
+  const bool in_room = body.all_bytes > kHeldBytes && issue.room != nullptr;
+  const uint32_t limit = in_room ? kRoomBytes : kHeldBytes;
   call.view = body.view;
-  call.view.cancel_word = issue.cancel.word;
-  call.view.cancel_seen = issue.cancel.seen;
+  call.view.cancel = issue.cancel;
   call.from = body.descriptors;
-  call.bytes = body.all_bytes <= kHeldBytes     ? static_cast<uint32_t>(body.all_bytes)
-               : body.small_bytes <= kHeldBytes ? body.small_bytes
-                                                : 0;
+  call.bytes = body.all_bytes <= limit     ? static_cast<uint32_t>(body.all_bytes)
+               : body.small_bytes <= limit ? body.small_bytes
+                                           : 0;
+  call.room = in_room && call.bytes != 0 ? issue.room : nullptr;
+  if (call.room != nullptr) {
+    issue.device.counters.launches.fetch_add(1, std::memory_order_relaxed);
+    return launch_store(issue.stream, issue.room, body.descriptors, call.bytes);
+  }
   std::memcpy(call.held, body.descriptors, call.bytes);
-  return call;
+  return cudaSuccess;
 }
 
 cudaError_t issue_run(const Issue& issue, const AttentionBody& body, const HeldCall& view) {
@@ -75,7 +81,10 @@ cudaError_t issue_attention(const Issue& issue, const void* opaque) {
   if (body.view.pairs == 0) {
     return cudaSuccess;
   }
-  const HeldCall view = held_call(issue, body);
+  HeldCall view;
+  if (const cudaError_t bad = hold(issue, body, view)) {
+    return bad;
+  }
   const uint64_t launches = body.side_by_side ? 2 : 1;
   issue.device.counters.launches.fetch_add(launches, std::memory_order_relaxed);
   switch (body.call) {

@@ -162,7 +162,7 @@ __device__ void fold_pair(const HeldCall& call, const Pair& pair, uint32_t lane)
 template <Work kWork>
 __global__ void pair_kernel(const __grid_constant__ HeldCall call) {
   const AttentionCallView& view = call.view;
-  if (block_is_cancelled(view.cancel_word, view.cancel_seen)) {
+  if (block_is_cancelled(view.cancel, blockIdx.x)) {
     return;
   }
   const uint32_t lane = threadIdx.x % 32;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a kernel finds the descriptors of its call: in its arguments, or in host memory. Device code
+// Where a kernel finds the descriptors of its call: in its arguments, in the queue's room, or in host memory. Device code
 // only. Read first: HeldCall in kernel.hpp.
 #pragma once
 
@@ -15,9 +15,10 @@ template <class T>
 __device__ const T* reach(const HeldCall& call, const T* pointer) {
   const uint64_t offset =
       reinterpret_cast<uint64_t>(pointer) - reinterpret_cast<uint64_t>(call.from);
-  return pointer != nullptr && offset < call.bytes
-             ? reinterpret_cast<const T*>(call.held + offset)
-             : pointer;
+  if (pointer == nullptr || offset >= call.bytes) {
+    return pointer;
+  }
+  return reinterpret_cast<const T*>((call.room != nullptr ? call.room : call.held) + offset);
 }
 
 // The addresses inside a descriptor that was copied from the call.

@@ -11,6 +11,8 @@
 
 #include "kvspan/types.h"
 
+#include "cancel.hpp"
+
 #include <cstdint>
 #include <cuda_runtime_api.h>
 
@@ -128,22 +130,29 @@ struct AttentionCallView {
   uint64_t blocks;      // of all advances
   uint64_t pairs;       // of all entries
   uint32_t tile_pairs;  // of a tile at most
-  const uint32_t* cancel_word;
-  uint32_t* cancel_seen;
+  Cancel cancel;
 };
 
 // A call as a kernel gets it. Each descriptor that is read from host memory costs a trip over the
-// link, so those that fit travel in the arguments; reach() (held.cuh) finds them.
+// link, which takes ten times as long while pages are streamed and slows those: few travel in the
+// arguments, more are first stored in the queue's room by a kernel of their own. reach() (held.cuh)
+// finds them.
 inline constexpr uint32_t kHeldBytes = 3584;  // with the rest below 4 KiB, which launches fastest
 
 struct HeldCall {
   AttentionCallView view;
   const uint8_t* from;  // of the first byte held
+  const uint8_t* room;  // where they were stored; nullptr: they are in `held`
   uint32_t bytes;       // 0: none
   alignas(16) uint8_t held[kHeldBytes];
 };
 
 static_assert(sizeof(HeldCall) <= 4096);
+
+// held.cu: `bytes` of the host, read before this returns, to the device's `room` (16-byte aligned,
+// with room for whole units of 16).
+cudaError_t launch_store(cudaStream_t stream, uint8_t* room, const uint8_t* from, uint32_t bytes);
+cudaError_t load_store_kernels();
 
 // Tiles of one KV head.
 constexpr uint64_t tiles_of(uint64_t rows, uint64_t group, uint32_t tile_pairs) {

@@ -14,9 +14,6 @@
 
 namespace kvspan::cuda::tensor {
 
-// Blocks that run at once; see rules.hpp.
-inline constexpr uint32_t kFirstWave = 132;
-
 template <class K, class V, uint32_t kTiles>
 class Kernel {
  public:
@@ -229,21 +226,10 @@ template <class K, class V, uint32_t kTiles>
 __global__ void __launch_bounds__(kThreads, 1)
     tensor_kernel(const __grid_constant__ HeldCall call) {
   extern __shared__ __align__(128) uint8_t shared[];
-  // A block of the first wave does not wait for the word, a trip over the link: it works while the
-  // word is on its way and tells at its end.
-  const AttentionCallView& view = call.view;
-  if (blockIdx.x >= kFirstWave && block_is_cancelled(view.cancel_word, view.cancel_seen)) {
+  if (block_is_cancelled(call.view.cancel, blockIdx.x)) {
     return;
   }
-  const bool tells = blockIdx.x < kFirstWave && threadIdx.x == kThreads - 1;
-  const uint32_t word = tells && view.cancel_word != nullptr
-                            ? *reinterpret_cast<const volatile uint32_t*>(view.cancel_word)
-                            : 0;
   Kernel<K, V, kTiles>(call, shared).run();
-  if (word != 0) {
-    *reinterpret_cast<volatile uint32_t*>(view.cancel_seen) = 1;
-    __threadfence_system();
-  }
 }
 
 template <class K, class V, uint32_t kTiles>
