@@ -8,6 +8,7 @@
 #include "amount.hpp"
 #include "calibration.hpp"
 #include "exit_code.hpp"
+#include "layer_spec.hpp"
 #include "model/gguf.hpp"
 #include "model/model_config.hpp"
 
@@ -198,14 +199,16 @@ Result<SessionOptions> session_options(const PlanOptions& options) {
       return tl::unexpected(as_bad_file(config.error()));
     }
     sizes = config->geometry;
-  } else if (sizes.layers == 0 || sizes.q_heads == 0 || sizes.kv_heads == 0 ||
-             sizes.head_size_k == 0) {
-    return tl::unexpected(Error{Errc::invalid_argument,
-                                "give --model, or --layers, --q-heads, --kv-heads and --head-size",
-                                0,
-                                0,
-                                0,
-                                "plan"});
+  } else if (options.layer_specs.empty() && (sizes.layers == 0 || sizes.q_heads == 0 ||
+                                             sizes.kv_heads == 0 || sizes.head_size_k == 0)) {
+    return tl::unexpected(
+        Error{Errc::invalid_argument,
+              "give --model, or --layers, --q-heads, --kv-heads and --head-size, or --layer for "
+              "layers that differ",
+              0,
+              0,
+              0,
+              "plan"});
   }
   const auto k_type = kv_type_named(options.k_type);
   const auto v_type = kv_type_named(options.v_type);
@@ -215,7 +218,14 @@ Result<SessionOptions> session_options(const PlanOptions& options) {
   SessionOptions out;
   const LayerGeometry layer{
       k_type->id, v_type->id, sizes.head_size_k, sizes.head_size_v, sizes.kv_heads, sizes.q_heads};
-  out.geometry.layers.assign(sizes.layers, layer);
+  out.geometry.layers.assign(options.layer_specs.empty() ? sizes.layers : 0, layer);
+  for (const std::string& spec : options.layer_specs) {
+    const auto layers = parse_layers(spec, layer);
+    if (!layers) {
+      return tl::unexpected(layers.error());
+    }
+    out.geometry.layers.insert(out.geometry.layers.end(), layers->begin(), layers->end());
+  }
   out.geometry.page_tokens = options.page_tokens;
   out.context_tokens = options.context_tokens;
   out.sequences = options.sequences;

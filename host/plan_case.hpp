@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace kvspan::host {
 
@@ -19,6 +20,7 @@ struct PlanOptions {
   std::uint32_t device = 0;
   std::string model;
   std::uint32_t layers = 0;
+  std::vector<std::string> layer_specs;  // layers that differ, in order; instead of `layers`
   std::uint32_t q_heads = 0;
   std::uint32_t kv_heads = 0;
   std::uint32_t head_size_k = 0;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <numeric>
 
 namespace kvspan::host {
@@ -72,6 +73,30 @@ std::string why_text(const PlanReport& report) {
       static_cast<double>(report.stream.gap_ns) * 1e-6,
       static_cast<double>(report.stream.jitter_ns) * 1e-6);
   return out;
+}
+
+// Layers that are alike in everything that is printed, in a line; nothing where all are.
+std::string layers_text(const Plan& plan) {
+  const auto alike = [&plan](std::size_t a, std::size_t b) {
+    return plan.pages[a].page_bytes == plan.pages[b].page_bytes &&
+           plan.visible_pages[a] == plan.visible_pages[b] &&
+           plan.resident_pages[a] == plan.resident_pages[b];
+  };
+  std::string out;
+  std::size_t first = 0;
+  for (std::size_t layer = 1; layer <= plan.pages.size(); ++layer) {
+    if (layer != plan.pages.size() && alike(first, layer)) {
+      continue;
+    }
+    out += fmt::format("  layers {:<12} pages of {} bytes, {} seen by a step, {} resident\n",
+                       fmt::format("{}-{}", first, layer - 1),
+                       plan.pages[first].page_bytes,
+                       plan.visible_pages[first],
+                       plan.resident_pages[first]);
+    first = layer;
+  }
+  const bool one_line = std::count(out.begin(), out.end(), '\n') == 1;
+  return one_line ? "" : out;
 }
 
 std::string policy_text(const PlanReport& report) {
@@ -162,6 +187,7 @@ std::string plan_text(const PlanReport& report) {
       plan.ring_slots,
       plan.tail_slots,
       plan.pages_a_sequence);
+  out += layers_text(plan);
   out += policy_text(report);
   for (const PhaseBudget& phase : plan.phases) {
     out += fmt::format("{:<20} {:>16} bytes needed\n", phase.name, phase.needed_bytes());

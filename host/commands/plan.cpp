@@ -102,7 +102,17 @@ RunCommand add_plan(CLI::App& app, const GlobalOptions& global) {
   command->add_option("--plugin", o.plugin, "Name or file of the plugin")->capture_default_str();
   command->add_option("--device", o.device, "Number of its device")->capture_default_str();
   command->add_option("--model", o.model, "GGUF file to take the geometry from");
-  command->add_option("--layers", o.layers, "Layers with KV")->check(CLI::Range(1U, kLayersMax));
+  CLI::Option* const layers = command->add_option("--layers", o.layers, "Layers with KV")
+                                  ->check(CLI::Range(1U, kLayersMax));
+  command
+      ->add_option("--layer",
+                   o.layer_specs,
+                   "Layers that differ, in order, instead of --layers: 52:window=1024,k=f16. Keys: "
+                   "k, v, q-heads, kv-heads, head-size, head-size-v, window, latent; what is not "
+                   "said is as the options without a layer say")
+      ->allow_extra_args(false)
+      ->excludes(layers)
+      ->excludes("--model");
   command->add_option("--q-heads", o.q_heads, "Query heads")->check(CLI::Range(1U, kSizeMax));
   command->add_option("--kv-heads", o.kv_heads, "KV heads")->check(CLI::Range(1U, kSizeMax));
   command->add_option("--head-size", o.head_size_k, "Elements of a K head, and of a V head")

@@ -66,6 +66,42 @@ class Placement(ToolCase):
                              option, "fast")
 
 
+class Layers(ToolCase):
+    """Layers that differ: types, head sizes, windows, V inside K's row."""
+
+    BASE = ("--q-heads", 24, "--kv-heads", 4, "--head-size", 256, "--context", 131072)
+
+    def test_types(self) -> None:
+        pairs = (("q8_0", "q8_0"), ("q8_0", "q4_0"), ("q4_0", "q4_0"), ("f16", "f16"))
+        specs = [word for k, v in pairs for word in ("--layer", f"k={k},v={v}")]
+        for plugin in PLUGINS:
+            with self.subTest(plugin=plugin):
+                plan = self.json_of("plan", "--plugin", plugin, *self.BASE, *specs)
+                pages = [557056, 425984, 294912, 1048576]
+                self.assertEqual(plan["layer_page_bytes"], pages)
+                self.assertEqual(plan["host_bytes"], 512 * sum(pages))
+
+    def test_windows_and_latent_layers(self) -> None:
+        arguments = ("plan", *self.BASE, "--k-type", "f16", "--v-type", "f16",
+                     "--layer", "10:q-heads=32,kv-heads=16,head-size=128",
+                     "--layer", "52:q-heads=32,kv-heads=16,head-size=128,window=1024",
+                     "--page-tokens", 64)
+        plan = self.json_of(*arguments, "--arena", "3GiB")
+        self.assertEqual(plan["visible_pages"], [2048] * 10 + [17] * 52)
+        self.assertTrue(all(plan["resident_pages"][:10]))
+        self.assertFalse(any(plan["resident_pages"][10:]))
+        text = self.accepted(*arguments, "--arena", "3GiB").out
+        self.assertIn("layers 10-61", text)
+        latent = self.json_of("plan", "--context", 163840, "--page-tokens", 64, "--layer",
+                              "61:q-heads=16,kv-heads=1,head-size=96,head-size-v=64,latent")
+        self.assertEqual(latent["host_bytes"], 61 * 163840 * 192)
+
+    def test_wrong_layers(self) -> None:
+        self.refused(WRONG_INPUT, ["'52:windows=3'", "window"], "plan", *self.BASE, "--layer",
+                     "52:windows=3")
+        self.refused(WRONG_INPUT, ["--layer"], "plan", *self.BASE, "--layers", 3, "--layer", "k=f16")
+
+
 class Machine(ToolCase):
     """Headroom with a sign, arenas by a stated rule, refusals with the shortfall."""
 

@@ -40,15 +40,15 @@ enum class PlacementRule : std::uint8_t {
 // How history that is not resident comes to the device. The policy decides where the link's rate is
 // known, groups are not fixed and residents not limited.
 struct StreamOptions {
-  std::uint32_t group_pages = 0;     // pages a fetch; 0 = up to 32, as the arena allows
-  std::uint64_t gap_ns = 0;          // time in which nobody consumes K/V, between two layers
-  std::uint64_t jitter_ns = 0;       // by which a group may be late
-  std::uint64_t link_bytes_s = 0;    // rate at which pages come; 0 = not known: no ring for gaps
-  std::uint64_t copy_ns = 0;         // of a copy before its first byte
+  std::uint32_t group_pages = 0;   // pages a fetch; 0 = up to 32, as the arena allows
+  std::uint64_t gap_ns = 0;        // time in which nobody consumes K/V, between two layers
+  std::uint64_t jitter_ns = 0;     // by which a group may be late
+  std::uint64_t link_bytes_s = 0;  // rate at which pages come; 0 = not known: no ring for gaps
+  std::uint32_t resident_pages_max = UINT32_MAX;  // a layer and sequence
+  std::uint64_t copy_ns = 0;                      // of a copy before its first byte
   std::uint64_t attend_bytes_s = 0;  // K/V bytes attended a second where they lie; 0 = in no time
   std::uint64_t wave_ns = 0;         // of attention of a fetched group, beyond its bytes
   PlacementRule rule = PlacementRule::automatic;
-  std::uint32_t resident_pages_max = UINT32_MAX;  // a layer and sequence
 };
 
 // Pages that arrive while nobody consumes any: what a ring holds beyond its two groups.
