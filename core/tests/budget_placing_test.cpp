@@ -119,7 +119,7 @@ TEST(BudgetPlacing, TheOverlapRuleRefusesWhatItDoesNotKnow) {
 
 // A session runs what the policy and the overlap rule place, with the bits of the resident run.
 TEST(BudgetPlacing, SessionsRunWhatIsPlaced) {
-  const auto run = [](SessionOptions options, Counters* counters) {
+  const auto run = [](const SessionOptions& options, Counters* counters) {
     StubRig rig({{"queues", "shuffled"}, {"seed", "11"}});
     auto session = Session::open(rig.backend(), options);
     EXPECT_TRUE(session.has_value()) << session.error().message;

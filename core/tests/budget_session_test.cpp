@@ -94,7 +94,7 @@ Result<void> run_every_phase(const Backend& backend, const SessionOptions& optio
   if (auto done = session->load(loaded, 640, zeros); !done) {
     return done;
   }
-  const auto stepped = engine.step({{loaded, 9, 640, 1}}, Phase::decode, nullptr);
+  auto stepped = engine.step({{loaded, 9, 640, 1}}, Phase::decode, nullptr);
   EXPECT_LE(session->counters().device_bytes_high_water, options.arena_bytes);
   return stepped;
 }

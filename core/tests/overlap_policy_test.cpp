@@ -11,9 +11,9 @@ namespace kvspan::test {
 namespace {
 
 struct Published {
-  std::uint64_t pages;
-  std::uint64_t layers;
-  std::uint64_t tokens;
+  std::uint64_t pages = 0;
+  std::uint64_t layers = 0;
+  std::uint64_t tokens = 0;
   OverlapLayout layout;
 };
 
