@@ -3,9 +3,8 @@
 // backend.
 #include "kvspan/core/history/host_pages.hpp"
 
-#include "kvspan/core/layout/checked.hpp"
+#include "kvspan/core/history/host_chunk.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <new>
 #include <string>
@@ -15,13 +14,6 @@
 namespace kvspan {
 
 namespace {
-
-// The largest import that every backend accepts.
-constexpr std::uint64_t kChunkBytesMax = 64ULL << 20;
-
-// A chunk of this many page blocks is one growth step: small enough that a short conversation pins
-// little.
-constexpr std::uint32_t kChunkBlocksMax = 16;
 
 // x86-64 huge pages; also a multiple of every import alignment that a page-sized device has.
 constexpr std::uint64_t kHugePageBytes = 2ULL << 20;
@@ -37,30 +29,17 @@ HostPages::HostPages(const Backend& backend, HostPagesOptions options)
 
 Result<HostPages> HostPages::create(const Backend& backend, HostPagesOptions options) {
   HostPages pages(backend, std::move(options));
-  for (const std::uint64_t bytes : pages.options_.page_bytes) {
-    pages.block_bytes_ += bytes;
+  const auto chunk = host_chunk(pages.options_.page_bytes, backend.info().import_alignment);
+  if (!chunk) {
+    return tl::unexpected(chunk.error());
   }
-  if (pages.block_bytes_ == 0 || pages.block_bytes_ > kChunkBytesMax) {
-    return tl::unexpected(
-        Error{Errc::invalid_argument,
-              "one page of all layers takes " + std::to_string(pages.block_bytes_) +
-                  " bytes, but at least 1 and at most " + std::to_string(kChunkBytesMax) +
-                  " bytes can be imported at once; use smaller pages",
-              0,
-              0,
-              0,
-              "history"});
-  }
-  const std::uint64_t fitting = kChunkBytesMax / pages.block_bytes_;
-  pages.chunk_blocks_ =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(fitting, kChunkBlocksMax));
+  pages.chunk_blocks_ = chunk->blocks;
+  pages.chunk_bytes_ = chunk->chunk_bytes;
   std::uint64_t offset = 0;
   for (const std::uint64_t bytes : pages.options_.page_bytes) {
     pages.layer_offsets_.push_back(offset);
     offset += bytes * pages.chunk_blocks_;
   }
-  const std::uint64_t grain = std::max<std::uint64_t>(backend.info().import_alignment, 1);
-  pages.chunk_bytes_ = align_up(offset, grain);
   return pages;
 }
 

@@ -152,6 +152,7 @@ Result<void> SessionState::lay_out() {
   request.capabilities = capabilities_of(backend, options);
   request.stream = options.stream;
   request.arena_bytes = options.arena_bytes;
+  request.import_alignment = backend.info().import_alignment;
   for (;;) {
     auto planned = kvspan::plan(request);
     if (!planned) {
@@ -167,8 +168,7 @@ Result<void> SessionState::lay_out() {
     if (plan.regions.total_bytes() + prepared_device_bytes <= options.arena_bytes) {
       return {};
     }
-    request.arena_bytes =
-        options.arena_bytes - std::min(options.arena_bytes - 1, prepared_device_bytes);
+    request.demands = {{"", "backend", prepared_device_bytes}};
   }
 }
 

@@ -3,40 +3,20 @@
 // device.
 #include "kvspan/core/memory/budget.hpp"
 
+#include "budget_requests.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
-namespace kvspan {
+namespace kvspan::test {
 namespace {
-
-kvspan_attention_caps_t caps_of(std::uint32_t granule,
-                                std::uint32_t splits,
-                                std::uint64_t workspace) {
-  kvspan_attention_caps_t caps{};
-  caps.level = KVSPAN_LEVEL_NATIVE;
-  caps.span_granule = granule;
-  caps.split_count = splits;
-  caps.state_alignment = 64;
-  caps.advance_workspace_bytes = workspace;
-  return caps;
-}
-
-CapabilityLookup fixed(const kvspan_attention_caps_t& caps) {
-  return
-      [caps](std::size_t, Phase, std::uint32_t) -> Result<kvspan_attention_caps_t> { return caps; };
-}
-
-PlanRequest long_context() {
-  PlanRequest request;
-  request.geometry.layers.assign(16, {KVSPAN_TYPE_Q8_0, KVSPAN_TYPE_Q4_0, 256, 256, 4, 24});
-  request.context_tokens = 262144;
-  request.capabilities = fixed(caps_of(32, 8, 0));
-  return request;
-}
 
 // Sizes that anybody can check by hand: 1,024 elements of q8_0 K and q4_0 V a token.
 TEST(Budget, LongContextHasTheKnownSizes) {
@@ -108,6 +88,35 @@ TEST(Budget, MinimumIsTheSumOfItsParts) {
   EXPECT_EQ(least->minimum_arena_bytes, least->regions.total_bytes());
 }
 
+std::uint64_t component_of(const PhaseBudget& phase, const std::string& component) {
+  for (const PlanComponent& part : phase.components) {
+    if (part.name == component) {
+      return part.size_bytes;
+    }
+  }
+  ADD_FAILURE() << phase.name << " has no " << component;
+  return 0;
+}
+
+// Prefill's tails belong to one layer, decode's to all; a load has none.
+TEST(Budget, EachPhaseHasItsOwnTails) {
+  PlanRequest request = long_context();
+  request.sequences = 3;
+  request.decode_rows = 5;
+  request.prefill_rows_fixed = 1024;
+  const auto least = plan(request);
+  ASSERT_TRUE(least.has_value()) << least.error().message;
+  const std::uint64_t page = least->slot_bytes;
+  ASSERT_EQ(least->phases.size(), 3U);
+  EXPECT_EQ(component_of(least->phases[0], "tails"), 0U);
+  EXPECT_EQ(component_of(least->phases[1], "tails"), 3 * tail_pages(1024, 256) * page);
+  EXPECT_EQ(component_of(least->phases[2], "tails"), 3 * 16 * tail_pages(5, 256) * page);
+  for (const PhaseBudget& phase : least->phases) {
+    EXPECT_EQ(component_of(phase, "ring"), 2 * page);
+    EXPECT_EQ(phase.needed_bytes() + component_of(phase, "idle"), least->total_bytes());
+  }
+}
+
 TEST(Budget, TailPagesFollowTheFormula) {
   EXPECT_EQ(tail_pages(256, 256), 3U);
   EXPECT_EQ(tail_pages(257, 256), 3U);
@@ -152,8 +161,8 @@ Scenario random_scenario(std::mt19937_64& random) {
   request.sequences = static_cast<std::uint32_t>(pick(1, 3));
   request.prefill_rows_max = static_cast<std::uint32_t>(pick(1, 600));
   request.decode_rows = static_cast<std::uint32_t>(pick(1, 64));
-  request.capabilities =
-      fixed(caps_of(32, static_cast<std::uint32_t>(pick(1, 16)), pick(0, 1) * pick(0, 100000)));
+  request.capabilities = fixed_caps(
+      caps_of(32, static_cast<std::uint32_t>(pick(1, 16)), pick(0, 1) * pick(0, 100000)));
   scenario.text =
       std::to_string(layers) + " layers, page " + std::to_string(request.geometry.page_tokens) +
       ", context " + std::to_string(request.context_tokens) + ", rows " +
@@ -196,12 +205,12 @@ TEST(Budget, EveryPlanFitsAndItsPartsAddUp) {
       ASSERT_TRUE(found.has_value()) << found.error().message;
       EXPECT_LE(found->regions.total_bytes(), scenario.request.arena_bytes);
       EXPECT_EQ(found->minimum_arena_bytes, least);
-      for (const Phase phase : {Phase::prefill, Phase::decode}) {
+      for (const PhaseBudget& phase : found->phases) {
         std::uint64_t bytes = 0;
-        for (const PlanComponent& component : found->components) {
-          bytes += component.phase == phase ? component.size_bytes : 0;
+        for (const PlanComponent& component : phase.components) {
+          bytes += component.size_bytes;
         }
-        EXPECT_LE(bytes, found->regions.total_bytes());
+        EXPECT_EQ(bytes, found->total_bytes()) << phase.name;
       }
       for (std::size_t layer = 0; layer < found->pages.size(); ++layer) {
         EXPECT_LE(found->resident_pages[layer], found->pages_a_sequence);
@@ -214,6 +223,116 @@ TEST(Budget, EveryPlanFitsAndItsPartsAddUp) {
       }
     }
   }
+}
+
+struct Binding {
+  const char* phase;
+  const char* component;
+  std::function<void(PlanRequest&)> make;
+};
+
+// Each phase in turn is the one that decides: its refusal names it, to the byte.
+TEST(Budget, OneByteShortNamesThePhaseThatDecides) {
+  const Binding cases[] = {
+      {"prefill", "split states", [](PlanRequest& request) { request.prefill_rows_fixed = 4096; }},
+      {"decode", "tails", [](PlanRequest& request) { request.decode_rows = 64; }},
+      {"load",
+       "staging",
+       [](PlanRequest& request) {
+         request.demands = {{"load", "staging", 1 << 30}};
+       }},
+      {"graph",
+       "capture",
+       [](PlanRequest& request) {
+         request.demands = {{"graph", "capture", 1 << 30}, {"graph", "arguments", 4096}};
+       }},
+      {"draft",
+       "weights",
+       [](PlanRequest& request) {
+         request.demands = {{"draft", "weights", 1 << 30}, {"", "backend", 1 << 20}};
+       }},
+      {"decode", "n-gram table", [](PlanRequest& request) {
+         request.demands = {{"decode", "n-gram table", 1 << 30}, {"draft", "weights", 1 << 29}};
+       }}};
+  for (const Binding& binding : cases) {
+    SCOPED_TRACE(std::string(binding.phase) + ", " + binding.component);
+    PlanRequest request = long_context();
+    binding.make(request);
+    const auto least = plan(request);
+    ASSERT_TRUE(least.has_value()) << least.error().message;
+    request.arena_bytes = least->minimum_arena_bytes;
+    ASSERT_TRUE(plan(request).has_value());
+    EXPECT_EQ(plan(request)->total_bytes(), request.arena_bytes);
+    --request.arena_bytes;
+    const auto refused = plan(request);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, Errc::device_memory);
+    EXPECT_EQ(refused.error().required, least->minimum_arena_bytes);
+    EXPECT_EQ(refused.error().provided, least->minimum_arena_bytes - 1);
+    EXPECT_EQ(refused.error().missing, 1U);
+    EXPECT_EQ(refused.error().component, binding.component);
+    const std::string phase = std::string("phase ") + binding.phase + ",";
+    EXPECT_NE(refused.error().message.find(phase), std::string::npos) << refused.error().message;
+  }
+}
+
+// Serial phases cost the maximum, concurrent parts of one the sum, and what is held always is added
+// to all of them.
+TEST(Budget, SerialPhasesShareAndConcurrentDemandsAddUp) {
+  const auto minimum = [](std::vector<Demand> demands) {
+    PlanRequest request = long_context();
+    request.demands = std::move(demands);
+    const auto least = plan(request);
+    EXPECT_TRUE(least.has_value());
+    return least->minimum_arena_bytes;
+  };
+  constexpr std::uint64_t kBig = 1ULL << 30;
+  const std::uint64_t alone = minimum({});
+  const std::uint64_t draft = minimum({{"draft", "weights", kBig}});
+  EXPECT_EQ(minimum({{"draft", "weights", kBig}, {"lent", "vision", kBig}}), draft);
+  EXPECT_EQ(minimum({{"draft", "weights", kBig}, {"lent", "vision", kBig + 256}}), draft + 256);
+  EXPECT_EQ(minimum({{"draft", "weights", kBig}, {"draft", "scratch", 512}}), draft + 512);
+  EXPECT_EQ(minimum({{"draft", "weights", kBig}, {"", "backend", 1000}}), draft + 1000);
+  EXPECT_EQ(minimum({{"", "backend", 1000}, {"", "graphs", 24}}), alone + 1024);
+  // What a phase without attention finds in scratch costs nothing; beside a phase's own scratch it
+  // does.
+  EXPECT_EQ(minimum({{"graph", "capture", 256}}), alone);
+  EXPECT_EQ(minimum({{"decode", "n-gram table", 256}}), alone + 256);
+}
+
+TEST(Budget, MoreThanCanBePinnedIsRefusedToTheByte) {
+  PlanRequest request = long_context();
+  request.import_alignment = 4096;
+  const std::uint64_t pinned = plan(request)->pinned_bytes;
+  request.pinnable_bytes = pinned;
+  EXPECT_TRUE(plan(request).has_value());
+  --request.pinnable_bytes;
+  const auto refused = plan(request);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::host_memory);
+  EXPECT_EQ(refused.error().required, pinned);
+  EXPECT_EQ(refused.error().missing, 1U);
+  EXPECT_EQ(refused.error().component, "history");
+}
+
+// A plan may only refuse, whatever it is asked for.
+TEST(Budget, SizesPastEveryMachineAreRefusedByName) {
+  PlanRequest request = long_context();
+  request.sequences = UINT32_MAX;
+  EXPECT_EQ(plan(request).error().component, "history");
+  request = long_context();
+  request.context_tokens = UINT64_MAX;
+  EXPECT_EQ(plan(request).error().code, Errc::invalid_argument);
+  request = long_context();
+  request.context_tokens = 1;
+  request.sequences = 1 << 20;
+  request.prefill_rows_max = UINT32_MAX;
+  EXPECT_EQ(plan(request).error().component, "tails");
+  request = long_context();
+  request.demands = {{"draft", "weights", UINT64_MAX}};
+  EXPECT_EQ(plan(request).error().component, "weights");
+  request.demands = {{"draft", "", 1}};
+  EXPECT_EQ(plan(request).error().code, Errc::invalid_argument);
 }
 
 TEST(Budget, WorkspaceDoesNotGrowWithTheContext) {
@@ -251,4 +370,4 @@ TEST(Budget, WrongRequestsNameWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace kvspan
+}  // namespace kvspan::test

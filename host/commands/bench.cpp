@@ -237,7 +237,10 @@ RunCommand add_bench(CLI::App& app, const GlobalOptions& global) {
       ->check(CLI::Range(1U, 10000U));
   command->add_option("--commit", o.commit, "Written into the JSON");
   command->add_option("--json", o.json, "Write everything as JSON to this file, - for stdout");
-  return [&global, options] { return status_of(run_decode(*options, global)); };
+  const RunCommand run_link = add_bench_link(*bench, global);
+  return [&global, options, bench, run_link] {
+    return bench->got_subcommand("link") ? run_link() : status_of(run_decode(*options, global));
+  };
 }
 
 }  // namespace kvspan::host

@@ -72,7 +72,6 @@ class HostPages {
   HostPagesOptions options_;
   std::vector<std::uint64_t>
       layer_offsets_;  // [layer] bytes from a chunk's start, for a whole chunk
-  std::uint64_t block_bytes_ = 0;
   std::uint32_t chunk_blocks_ = 0;
   std::uint64_t chunk_bytes_ = 0;
   std::uint64_t allocated_bytes_ = 0;

@@ -7,6 +7,7 @@
 
 #include "kvspan/core/error.hpp"
 #include "kvspan/core/layout/geometry.hpp"
+#include "kvspan/core/policy/step_time.hpp"
 #include "kvspan/kvspan.h"
 
 #include <cstdint>
@@ -30,17 +31,39 @@ using CapabilityLookup = std::function<Result<kvspan_attention_caps_t>(
 // and are better resident.
 inline constexpr std::uint32_t kGroupPagesMax = 32;
 
-// How history that is not resident comes to the device.
+// Who says which pages are resident and how large the ring is.
+enum class PlacementRule : std::uint8_t {
+  automatic,  // where the link is known the policy; else a third of the room to the ring
+  overlap  // the rule of the systems kvspan starts from, for comparison: equal layers, 1 sequence
+};
+
+// How history that is not resident comes to the device. The policy decides where the link's rate is
+// known, groups are not fixed and residents not limited.
 struct StreamOptions {
   std::uint32_t group_pages = 0;   // pages a fetch; 0 = up to 32, as the arena allows
   std::uint64_t gap_ns = 0;        // time in which nobody consumes K/V, between two layers
   std::uint64_t jitter_ns = 0;     // by which a group may be late
   std::uint64_t link_bytes_s = 0;  // rate at which pages come; 0 = not known: no ring for gaps
   std::uint32_t resident_pages_max = UINT32_MAX;  // a layer and sequence
+  std::uint64_t copy_ns = 0;                      // of a copy before its first byte
+  std::uint64_t attend_bytes_s = 0;  // K/V bytes attended a second where they lie; 0 = in no time
+  std::uint64_t wave_ns = 0;         // of attention of a fetched group, beyond its bytes
+  PlacementRule rule = PlacementRule::automatic;
 };
 
 // Pages that arrive while nobody consumes any: what a ring holds beyond its two groups.
 [[nodiscard]] std::uint64_t gap_pages(const StreamOptions& stream, std::uint64_t page_bytes);
+
+// Bytes of the arena that the plan itself knows nothing of.
+// With a phase: what somebody uses in that phase alone ("draft": a draft model's weights, "graph":
+// what a capture needs). Phases are serial, so they share one place; demands of one phase lie
+// beside each other, and beside the plan's own scratch where the phase is "prefill" or "decode".
+// Without one: held by somebody else in every phase, outside what core allocates.
+struct Demand {
+  std::string phase;
+  std::string component;
+  std::uint64_t size_bytes = 0;
+};
 
 struct PlanRequest {
   Geometry geometry;
@@ -50,17 +73,29 @@ struct PlanRequest {
   std::uint32_t prefill_rows_fixed = 0;   // not 0: exactly this many, or refuse
   std::uint32_t decode_rows = 1;          // rows a sequence and step, 1..64
   std::uint64_t arena_bytes = 0;          // 0 = only tell the minimum
+  std::uint64_t pinnable_bytes = UINT64_MAX;  // host memory that the device may reach, measured
+  std::uint64_t import_alignment = 1;         // of the device; pinned chunks are multiples of it
   StreamOptions stream;
+  std::vector<Demand> demands;
   CapabilityLookup capabilities;
 };
 
-// One part of the arena in one phase. Parts that serve every phase appear once a phase with equal
-// bytes.
+// One part of the arena in one phase.
 struct PlanComponent {
-  std::string
-      name;  // "resident pages", "ring", "tails", "split states", "accumulators", "workspace"
-  Phase phase;
-  std::uint64_t size_bytes;
+  std::string name;
+  std::uint64_t size_bytes = 0;
+};
+
+// What one phase does with the arena. The components are always the same for the plan's own phases
+// ("resident pages", "ring", "tails", "split states", "accumulators", "workspace"), then demands by
+// their own names, then "idle": what this phase leaves unused because another one needs it. Their
+// sum is exactly Plan::total_bytes() in every phase.
+struct PhaseBudget {
+  std::string name;  // "load", "prefill", "decode", then those of the demands
+  std::vector<PlanComponent> components;
+
+  // Bytes that the phase needs: all but "idle".
+  [[nodiscard]] std::uint64_t needed_bytes() const;
 };
 
 // Byte sizes of the arena's regions, in their order; each offset is the sum of those before it.
@@ -70,9 +105,17 @@ struct PlanRegions {
   std::uint64_t states_bytes = 0;
   std::uint64_t accumulators_bytes = 0;
   std::uint64_t workspace_bytes = 0;
+  std::uint64_t lent_bytes = 0;  // for demands of a phase, beyond scratch that it leaves alone
 
+  // States, accumulators and workspace, which follow each other: what a phase without attention may
+  // use for itself.
+  [[nodiscard]] std::uint64_t scratch_bytes() const {
+    return states_bytes + accumulators_bytes + workspace_bytes;
+  }
+
+  // What core allocates.
   [[nodiscard]] std::uint64_t total_bytes() const {
-    return resident_bytes + slots_bytes + states_bytes + accumulators_bytes + workspace_bytes;
+    return resident_bytes + slots_bytes + scratch_bytes() + lent_bytes;
   }
 };
 
@@ -83,8 +126,10 @@ enum class PlanMode : std::uint8_t { resident, streaming };
 struct Plan {
   PlanMode mode = PlanMode::streaming;
   PlanRegions regions;
-  std::vector<PlanComponent> components;
+  std::uint64_t reserved_bytes = 0;  // demands of every phase: counted, not allocated by core
+  std::vector<PhaseBudget> phases;
   std::vector<PageLayout> pages;              // [layer]
+  std::vector<std::uint32_t> visible_pages;   // [layer] of one sequence, in a decode step
   std::vector<std::uint32_t> resident_pages;  // [layer] first pages of every sequence
   std::vector<std::uint64_t>
       resident_offsets;  // [layer] bytes from the start of a sequence's resident part
@@ -100,14 +145,29 @@ struct Plan {
   std::uint32_t pages_a_sequence = 0;  // of one layer at context_tokens
   std::uint64_t alignment = 0;         // of every region
   std::uint64_t minimum_arena_bytes = 0;
+  StepTime predicted;               // of a decode step at context_tokens; 0 where no link is known
   std::uint64_t history_bytes = 0;  // host bytes of all sequences at context_tokens, page-padded
+  std::uint64_t pinned_bytes = 0;   // of the chunks that hold them: what is pinned at the end
+  std::uint64_t pinned_chunk_bytes = 0;  // pinned at a time, as histories grow
+
+  // What is compared with arena_bytes.
+  [[nodiscard]] std::uint64_t total_bytes() const { return regions.total_bytes() + reserved_bytes; }
 };
 
 // Exact bytes. With arena_bytes the largest layout that fits; without, the minimum's layout.
-// Errors: invalid_argument or unsupported (what the geometry asks), device_memory when the arena is
-// below the minimum: required = minimum, component and message name phase, largest component and
-// shortfall; the same request with exactly `required` bytes succeeds and with one less fails.
+// Errors: invalid_argument or unsupported (what the geometry asks); too_large past 64 bits or 2^32
+// slots. device_memory when the arena is below the minimum: required = minimum, component and
+// message name phase, largest component and shortfall. host_memory when more would be pinned than
+// can be. The same request with exactly `required` bytes succeeds and with one less fails.
 [[nodiscard]] Result<Plan> plan(const PlanRequest& request);
+
+// Pages of a layer that `rows` new rows of a sequence can see at once: all of the context's without
+// a window; else those that `window_tokens + rows - 1` tokens can touch wherever they begin. Pages
+// before them retire: no later step reads them.
+[[nodiscard]] std::uint64_t visible_pages(std::uint64_t context_tokens,
+                                          std::uint64_t window_tokens,
+                                          std::uint32_t rows,
+                                          std::uint32_t page_tokens);
 
 // tail(rows) of the contract: ceil((rows + page - 1) / page) + 1 pages a sequence and layer.
 [[nodiscard]] constexpr std::uint32_t tail_pages(std::uint32_t rows, std::uint32_t page_tokens) {

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What plan()'s rooms hand each other: facts of the request, scratch of a phase, a candidate chunk.
+// Private to core/memory. Read next: scratch.hpp, layouts.hpp, refusal.hpp.
+#pragma once
+
+#include "kvspan/core/history/host_chunk.hpp"
+#include "kvspan/core/memory/budget.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace kvspan {
+
+// Regions start at multiples of this: the largest memory alignment that a device may ask for.
+inline constexpr std::uint64_t kRegionAlignment = 256;
+
+// Facts of the request that do not change while candidates are tried. Borrows the request.
+struct Basis {
+  const PlanRequest& request;
+  std::vector<PageLayout> pages;             // [layer]
+  std::vector<std::uint32_t> visible_pages;  // [layer]
+  HostChunk chunk;
+  std::uint64_t slot_bytes = 0;
+  std::uint32_t pages_a_sequence = 0;
+  std::uint64_t reserved_bytes = 0;  // demands without a phase
+};
+
+// What one phase needs at a number of rows, beside pages.
+struct Scratch {
+  std::uint64_t states_bytes = 0;
+  std::uint64_t accumulators_bytes = 0;
+  std::uint64_t workspace_bytes = 0;
+  std::uint32_t splits_in_flight = 1;
+
+  [[nodiscard]] std::uint64_t total_bytes() const {
+    return states_bytes + accumulators_bytes + workspace_bytes;
+  }
+};
+
+// A chunk width that prefill could have, and what follows from it.
+struct Candidate {
+  std::uint32_t prefill_rows = 0;
+  Scratch prefill;
+  Scratch decode;
+  std::uint32_t prefill_tails = 0;
+  std::uint32_t decode_tails = 0;
+
+  [[nodiscard]] std::uint32_t tail_slots() const {
+    return prefill_tails > decode_tails ? prefill_tails : decode_tails;
+  }
+};
+
+}  // namespace kvspan

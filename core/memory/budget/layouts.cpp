@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// Order of the regions: resident pages, slots (ring, tails), split states, accumulators, workspace,
+// what is lent.
+#include "memory/budget/layouts.hpp"
+
+#include "kvspan/core/layout/checked.hpp"
+
+#include "memory/budget/phases.hpp"
+#include "memory/budget/placing.hpp"
+
+#include <algorithm>
+
+namespace kvspan {
+
+namespace {
+
+// Two groups in flight: one that is read while the other arrives. Fewer slots would stop the link
+// at every wave.
+constexpr std::uint32_t kRingSlotsMin = 2;
+
+// The ring's share of the slots that a small arena has left after tails and scratch.
+constexpr std::uint32_t kRingShare = 3;
+
+std::uint64_t resident_sequence_bytes(const Basis& basis,
+                                      const std::vector<std::uint32_t>& counts) {
+  std::uint64_t total_bytes = 0;
+  for (std::size_t layer = 0; layer < counts.size(); ++layer) {
+    total_bytes += counts[layer] * basis.pages[layer].page_bytes;
+  }
+  return align_up(total_bytes, kRegionAlignment);
+}
+
+void set_scratch(const Basis& basis, const Candidate& rows, PlanRegions& regions) {
+  regions.states_bytes = std::max(rows.prefill.states_bytes, rows.decode.states_bytes);
+  regions.accumulators_bytes =
+      std::max(rows.prefill.accumulators_bytes, rows.decode.accumulators_bytes);
+  regions.workspace_bytes = std::max(rows.prefill.workspace_bytes, rows.decode.workspace_bytes);
+  regions.lent_bytes = lent_bytes(basis.request.demands, regions.scratch_bytes());
+}
+
+void set_regions(const Basis& basis, const Candidate& rows, Plan& out) {
+  out.pages = basis.pages;
+  out.visible_pages = basis.visible_pages;
+  out.reserved_bytes = basis.reserved_bytes;
+  out.slot_bytes = basis.slot_bytes;
+  out.pages_a_sequence = basis.pages_a_sequence;
+  out.alignment = kRegionAlignment;
+  out.prefill_rows = rows.prefill_rows;
+  out.decode_rows = basis.request.decode_rows;
+  out.prefill_splits_in_flight = rows.prefill.splits_in_flight;
+  out.decode_splits_in_flight = rows.decode.splits_in_flight;
+  out.resident_sequence_bytes = resident_sequence_bytes(basis, out.resident_pages);
+  out.resident_offsets.assign(basis.pages.size(), 0);
+  std::uint64_t offset = 0;
+  for (std::size_t layer = 0; layer < basis.pages.size(); ++layer) {
+    out.resident_offsets[layer] = offset;
+    offset += out.resident_pages[layer] * basis.pages[layer].page_bytes;
+  }
+  PlanRegions& regions = out.regions;
+  regions.resident_bytes = basis.request.sequences * out.resident_sequence_bytes;
+  regions.slots_bytes =
+      align_up((static_cast<std::uint64_t>(out.ring_slots) + out.tail_slots) * basis.slot_bytes,
+               kRegionAlignment);
+  set_scratch(basis, rows, regions);
+}
+
+// Two groups, and what arrives in a gap. Groups are as asked for; else as large as a third of the
+// page room allows.
+void set_ring(const Basis& basis, std::uint64_t spare_slots, Plan& out) {
+  const StreamOptions& stream = basis.request.stream;
+  const std::uint64_t room = spare_slots + kRingSlotsMin;
+  const std::uint64_t extra = gap_pages(stream, basis.slot_bytes);
+  const std::uint64_t share = stream.group_pages != 0 ? room : room / kRingShare;
+  const std::uint64_t group_max =
+      stream.group_pages != 0 ? stream.group_pages : std::uint64_t{kGroupPagesMax};
+  const std::uint64_t useful = std::max(basis.pages_a_sequence, 1U);
+  const std::uint64_t group = std::clamp<std::uint64_t>(
+      (share - std::min(share, extra)) / 2, 1, std::min(group_max, useful));
+  out.group_pages = static_cast<std::uint32_t>(group);
+  out.ring_slots = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+      2 * group + extra, kRingSlotsMin, std::max<std::uint64_t>(share, 2)));
+}
+
+// Which layers grow together: first those that see all of their history, then those whose window
+// slides off its first pages.
+enum class Sees : std::uint8_t { everything, a_window };
+
+// Grows the resident runs of some layers as far as `room_bytes` for all sequences allow.
+class ResidentGrowth {
+ public:
+  ResidentGrowth(const Basis& basis, std::uint64_t room_bytes, std::vector<std::uint32_t>& counts)
+      : basis_(basis), room_bytes_(room_bytes), counts_(counts) {}
+
+  // Evenly, then one page more for the first layers while it fits.
+  void grow(Sees which, std::uint32_t most) {
+    std::uint32_t low = 0;
+    std::uint32_t high = most;
+    while (low < high) {
+      const std::uint32_t middle = low + (high - low + 1) / 2;
+      set(which, middle);
+      if (fits()) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    set(which, low);
+    for (bool grown = true; grown;) {
+      grown = false;
+      for (std::size_t layer = 0; layer < counts_.size(); ++layer) {
+        if (sees(layer) != which || counts_[layer] >= most) {
+          continue;
+        }
+        ++counts_[layer];
+        if (fits()) {
+          grown = true;
+        } else {
+          --counts_[layer];
+        }
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] Sees sees(std::size_t layer) const {
+    return basis_.visible_pages[layer] == basis_.pages_a_sequence ? Sees::everything
+                                                                  : Sees::a_window;
+  }
+
+  [[nodiscard]] bool fits() const {
+    return basis_.request.sequences * resident_sequence_bytes(basis_, counts_) <= room_bytes_;
+  }
+
+  void set(Sees which, std::uint32_t count) {
+    for (std::size_t layer = 0; layer < counts_.size(); ++layer) {
+      if (sees(layer) == which) {
+        counts_[layer] = count;
+      }
+    }
+  }
+
+  const Basis& basis_;
+  std::uint64_t room_bytes_;
+  std::vector<std::uint32_t>& counts_;
+};
+
+}  // namespace
+
+Plan resident_layout(const Basis& basis, const Candidate& rows) {
+  Plan out;
+  out.mode = PlanMode::resident;
+  out.resident_pages.assign(basis.pages.size(), basis.pages_a_sequence);
+  set_regions(basis, rows, out);
+  return out;
+}
+
+Plan streaming_minimum(const Basis& basis, const Candidate& rows) {
+  Plan out;
+  out.resident_pages.assign(basis.pages.size(), 0);
+  out.ring_slots = kRingSlotsMin;
+  out.tail_slots = rows.tail_slots();
+  set_regions(basis, rows, out);
+  return out;
+}
+
+Plan streaming_layout(const Basis& basis, const Candidate& rows) {
+  const PlanRequest& request = basis.request;
+  Plan out = streaming_minimum(basis, rows);
+  // Regions end on their alignment: what the arena has behind its last multiple is no room.
+  const std::uint64_t usable_bytes = request.arena_bytes / kRegionAlignment * kRegionAlignment;
+  const std::uint64_t spare_bytes = usable_bytes - out.total_bytes();
+  if (place(basis, spare_bytes, out)) {
+    set_regions(basis, rows, out);
+    return out;
+  }
+  set_ring(basis, spare_bytes / basis.slot_bytes, out);
+  set_regions(basis, rows, out);
+  const std::uint64_t room_bytes = usable_bytes - out.total_bytes();
+  const std::uint32_t most = std::min(basis.pages_a_sequence, request.stream.resident_pages_max);
+  ResidentGrowth growth(basis, room_bytes, out.resident_pages);
+  growth.grow(Sees::everything, most);
+  growth.grow(Sees::a_window, most);
+  set_regions(basis, rows, out);
+  return out;
+}
+
+}  // namespace kvspan

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Split states, accumulators and workspace: the maximum over layers, which run one after another.
+#include "memory/budget/scratch.hpp"
+
+#include "kvspan/core/layout/checked.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace kvspan {
+
+namespace {
+
+// Splits that decode rows touch at most: N, one more where a row's first token lies inside a split,
+// and with a window those that the last row sees further than the first.
+std::uint32_t splits_open(const kvspan_attention_caps_t& caps,
+                          std::uint64_t window_tokens,
+                          std::uint32_t rows) {
+  const std::uint64_t further =
+      window_tokens == 0
+          ? 0
+          : (rows - 1) / split_tokens(window_tokens, caps.split_count, caps.span_granule) + 1;
+  return caps.split_count + 1 + static_cast<std::uint32_t>(further);
+}
+
+Result<Scratch> scratch(const Basis& basis, Phase phase, std::uint32_t rows) {
+  Scratch total;
+  std::uint64_t run_bytes = 0;
+  std::uint64_t state_max = 0;  // of any layer: every layer's splits lie in the same places
+  for (std::size_t layer = 0; layer < basis.pages.size(); ++layer) {
+    const LayerGeometry& geometry = basis.request.geometry.layers[layer];
+    auto caps = basis.request.capabilities(layer, phase, rows);
+    if (!caps) {
+      Error error = std::move(caps).error();
+      error.message = "layer " + std::to_string(layer) + ", " + name(phase) + ": " + error.message;
+      return tl::unexpected(std::move(error));
+    }
+    const std::uint64_t alignment = std::max<std::uint64_t>(caps->state_alignment, 1);
+    const std::uint64_t heads = geometry.q_heads;
+    const std::uint64_t state =
+        rows * heads * geometry.head_size_v * sizeof(float) + rows * heads * 2 * sizeof(float) +
+        2 * alignment * entries_bound(rows, caps->split_count, caps->span_granule);
+    // Prefill walks its splits one after another; decode keeps them all open, which costs little at
+    // so few rows and lets one wave feed every split.
+    const std::uint32_t in_flight =
+        phase == Phase::decode ? splits_open(*caps, geometry.window_tokens, rows) : 1;
+    total.splits_in_flight = std::max(total.splits_in_flight, in_flight);
+    state_max = std::max(state_max, state);
+    total.accumulators_bytes =
+        std::max(total.accumulators_bytes, align_up(state, kRegionAlignment));
+    const std::uint64_t workspace = std::max(
+        {caps->advance_workspace_bytes, caps->fold_workspace_bytes, caps->finish_workspace_bytes});
+    total.workspace_bytes = std::max(total.workspace_bytes, align_up(workspace, kRegionAlignment));
+    run_bytes = std::max(run_bytes, align_up(caps->run_workspace_bytes, kRegionAlignment));
+  }
+  total.states_bytes = align_up(total.splits_in_flight * state_max, kRegionAlignment);
+  // Where everything is on the device, one call does all of a layer. It uses the places of states
+  // and accumulators, which are not in use then, and what it needs beyond them.
+  const std::uint64_t shared_bytes = total.states_bytes + total.accumulators_bytes;
+  if (run_bytes > shared_bytes) {
+    total.workspace_bytes = std::max(total.workspace_bytes, run_bytes - shared_bytes);
+  }
+  return total;
+}
+
+}  // namespace
+
+Result<Candidate> candidate(const Basis& basis, std::uint32_t rows) {
+  const PlanRequest& request = basis.request;
+  const std::uint32_t page = request.geometry.page_tokens;
+  auto prefill = scratch(basis, Phase::prefill, rows);
+  if (!prefill) {
+    return tl::unexpected(std::move(prefill).error());
+  }
+  auto decode = scratch(basis, Phase::decode, request.decode_rows);
+  if (!decode) {
+    return tl::unexpected(std::move(decode).error());
+  }
+  Candidate out{rows, *prefill, *decode, 0, 0};
+  // Prefill tails belong to the running layer only and are free once their host copy is complete;
+  // decode tails of every layer stay, so that a token does not fetch its own page again.
+  out.prefill_tails = request.sequences * tail_pages(rows, page);
+  out.decode_tails = request.sequences * static_cast<std::uint32_t>(basis.pages.size()) *
+                     tail_pages(request.decode_rows, page);
+  return out;
+}
+
+}  // namespace kvspan

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// The minimum runs, and one byte less is refused: sessions really opened and stepped, with each
+// phase in turn deciding, on the stub and on the cpu backend, over unlike layers.
+#include "engine_rig.hpp"
+#include "stub_rig.hpp"
+
+#include <cstring>
+
+namespace kvspan::test {
+namespace {
+
+PlanRequest request_of(const Backend& backend, const SessionOptions& options) {
+  PlanRequest request;
+  request.geometry = options.geometry;
+  request.context_tokens = options.context_tokens;
+  request.sequences = options.sequences;
+  request.prefill_rows_max = options.prefill_rows_max;
+  request.prefill_rows_fixed = options.prefill_rows_fixed;
+  request.decode_rows = options.decode_rows;
+  request.stream = options.stream;
+  request.import_alignment = backend.info().import_alignment;
+  request.capabilities = capabilities_of(backend, options);
+  return request;
+}
+
+struct Case {
+  const char* name;
+  const char* phase;  // that decides the minimum
+  SessionOptions options;
+};
+
+// Full and windowed layers, several types and head sizes, and one whose V lies in K's row.
+SessionOptions mixed_options() {
+  SessionOptions options;
+  options.geometry.layers = {
+      {KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 64, 64, 2, 4},
+      {KVSPAN_TYPE_Q8_0, KVSPAN_TYPE_Q4_0, 64, 64, 1, 4, 100},
+      {KVSPAN_TYPE_F32, KVSPAN_TYPE_Q8_0, 64, 96, 1, 2},
+  };
+  LayerGeometry latent{KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 96, 64, 1, 4};
+  latent.v_in_k = true;
+  options.geometry.layers.push_back(latent);
+  options.geometry.page_tokens = 64;
+  options.geometry.alignment = 256;
+  options.context_tokens = 700;
+  options.error_class = KVSPAN_ERROR_E0;
+  return options;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  out.push_back({"wide chunks", "prefill", mixed_options()});
+  out.back().options.prefill_rows_fixed = 300;
+  out.push_back({"many decode rows", "decode", mixed_options()});
+  out.back().options.prefill_rows_fixed = 1;
+  out.back().options.decode_rows = 24;
+  out.push_back({"three sequences", "decode", mixed_options()});
+  out.back().options.prefill_rows_fixed = 1;
+  out.back().options.sequences = 3;
+  return out;
+}
+
+// Prefill, decode, and a loaded sequence: every phase that a session has.
+Result<void> run_every_phase(const Backend& backend, const SessionOptions& options) {
+  auto session = Session::open(backend, options);
+  if (!session) {
+    return tl::unexpected(session.error());
+  }
+  const std::uint32_t chunk = session->plan().prefill_rows;
+  Engine engine(backend, *session, options, std::max(chunk, options.decode_rows));
+  for (std::uint32_t index = 0; index < options.sequences; ++index) {
+    const SequenceId sequence = *session->add_sequence();
+    const std::uint64_t prompt = options.sequences == 1 ? 500 : 130;
+    if (auto done = engine.prefill(sequence, index, 0, prompt, chunk, nullptr); !done) {
+      return done;
+    }
+    for (std::uint64_t at = prompt; at + options.decode_rows <= prompt + 72;
+         at += options.decode_rows) {
+      if (auto done =
+              engine.step({{sequence, index, at, options.decode_rows}}, Phase::decode, nullptr);
+          !done) {
+        return done;
+      }
+    }
+  }
+  if (auto removed = session->remove_sequence(0); !removed) {
+    return removed;
+  }
+  const SequenceId loaded = *session->add_sequence();
+  const auto zeros = [](std::uint32_t, std::uint64_t, std::span<std::byte> page) -> Result<void> {
+    std::memset(page.data(), 0, page.size());
+    return {};
+  };
+  if (auto done = session->load(loaded, 640, zeros); !done) {
+    return done;
+  }
+  auto stepped = engine.step({{loaded, 9, 640, 1}}, Phase::decode, nullptr);
+  EXPECT_LE(session->counters().device_bytes_high_water, options.arena_bytes);
+  return stepped;
+}
+
+class BudgetOn : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(BudgetOn, TheMinimumRunsAndOneByteLessIsRefused) {
+  for (Case& each : cases()) {
+    SCOPED_TRACE(each.name);
+    const StubRig rig(StubRig::Plugin{GetParam()});
+    const PlanRequest request = request_of(rig.backend(), each.options);
+    const auto least = plan(request);
+    ASSERT_TRUE(least.has_value()) << least.error().message;
+    each.options.arena_bytes = least->minimum_arena_bytes;
+    const auto done = run_every_phase(rig.backend(), each.options);
+    ASSERT_TRUE(done.has_value()) << done.error().message;
+    --each.options.arena_bytes;
+    const auto refused = Session::open(rig.backend(), each.options);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, Errc::device_memory);
+    EXPECT_EQ(refused.error().required, least->minimum_arena_bytes);
+    EXPECT_EQ(refused.error().missing, 1U);
+    const std::string phase = std::string("phase ") + each.phase;
+    EXPECT_NE(refused.error().message.find(phase), std::string::npos) << refused.error().message;
+  }
+}
+
+// What a session takes from the device and pins on the host is what the plan says.
+TEST_P(BudgetOn, ThePlanSaysWhatIsTaken) {
+  const StubRig rig(StubRig::Plugin{GetParam()});
+  SessionOptions options = mixed_options();
+  options.context_tokens = 640;
+  options.arena_bytes = plan(request_of(rig.backend(), options))->minimum_arena_bytes + 200000;
+  auto session = Session::open(rig.backend(), options);
+  ASSERT_TRUE(session.has_value()) << session.error().message;
+  const Plan& plan = session->plan();
+  EXPECT_EQ(session->counters().device_bytes_high_water, plan.total_bytes());
+  const SequenceId sequence = *session->add_sequence();
+  const auto zeros = [](std::uint32_t, std::uint64_t, std::span<std::byte> page) -> Result<void> {
+    std::memset(page.data(), 0, page.size());
+    return {};
+  };
+  ASSERT_TRUE(session->load(sequence, 1, zeros).has_value());
+  EXPECT_EQ(session->counters().host_bytes, plan.pinned_chunk_bytes);
+  ASSERT_TRUE(session->truncate(sequence, 0).has_value());
+  ASSERT_TRUE(session->load(sequence, 640, zeros).has_value());
+  EXPECT_EQ(session->counters().host_bytes, plan.pinned_bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Plugins, BudgetOn, ::testing::Values("stub", "cpu"));
+
+}  // namespace
+}  // namespace kvspan::test

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// {"kvspan_calibrations": 1, "devices": {"<id>": {...}}}: one object a device.
+#include "calibration.hpp"
+
+#include "json_file.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+namespace kvspan::host {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kVersionKey = "kvspan_calibrations";
+constexpr int kVersion = 1;
+
+std::string text_of(std::ifstream& file) {
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+tl::unexpected<Error> bad_calibrations(const std::string& path, const std::string& why) {
+  return tl::unexpected(Error{Errc::bad_file,
+                              fmt::format("{} is no file of calibrations: {}; write one with "
+                                          "`kvspan bench link --calibration FILE`",
+                                          path,
+                                          why),
+                              0,
+                              0,
+                              0,
+                              "calibration"});
+}
+
+Result<Json> parse_calibrations(const std::string& path, const std::string& text) {
+  Json document = Json::parse(text, nullptr, false);
+  if (document.is_discarded() || !document.is_object()) {
+    return bad_calibrations(path, "it is not a JSON object");
+  }
+  const auto version = document.find(kVersionKey);
+  if (version == document.end() || *version != kVersion) {
+    return bad_calibrations(path, fmt::format("it has no {} of {}", kVersionKey, kVersion));
+  }
+  const auto devices = document.find("devices");
+  if (devices == document.end() || !devices->is_object()) {
+    return bad_calibrations(path, "it has no devices");
+  }
+  return document;
+}
+
+Result<double> number_of(const std::string& path, const Json& device, const char* key) {
+  const auto found = device.find(key);
+  if (found == device.end() || !found->is_number()) {
+    return bad_calibrations(path, fmt::format("a device has no number {}", key));
+  }
+  const double value = found->get<double>();
+  if (!std::isfinite(value) || value < 0.0) {
+    return bad_calibrations(path, fmt::format("{} is {}, below 0", key, value));
+  }
+  return value;
+}
+
+}  // namespace
+
+std::string device_id_text(const std::array<std::uint8_t, 16>& id) {
+  std::string text;
+  for (const std::uint8_t byte : id) {
+    text += fmt::format("{:02x}", byte);
+  }
+  return text;
+}
+
+Result<DeviceCalibration> load_calibration(const std::string& path,
+                                           const std::array<std::uint8_t, 16>& id) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return tl::unexpected(Error{
+        Errc::io, fmt::format("{} cannot be read; check the path", path), 0, 0, 0, "calibration"});
+  }
+  const auto document = parse_calibrations(path, text_of(file));
+  if (!document) {
+    return tl::unexpected(document.error());
+  }
+  const auto device = (*document)["devices"].find(device_id_text(id));
+  if (device == (*document)["devices"].end() || !device->is_object()) {
+    return tl::unexpected(
+        Error{Errc::not_found,
+              fmt::format("{} has no device {}; measure it with `kvspan bench link --calibration "
+                          "FILE`",
+                          path,
+                          device_id_text(id)),
+              0,
+              0,
+              0,
+              "calibration"});
+  }
+  DeviceCalibration out;
+  out.device_id = id;
+  const std::pair<const char*, double*> numbers[] = {{"copy_ns", &out.upload.copy_ns},
+                                                     {"link_bytes_s", &out.upload.bytes_s},
+                                                     {"jitter_ns", &out.jitter_ns},
+                                                     {"attend_bytes_s", &out.attend_bytes_s},
+                                                     {"wave_ns", &out.wave_ns}};
+  for (const auto& [key, target] : numbers) {
+    const auto value = number_of(path, *device, key);
+    if (!value) {
+      return tl::unexpected(value.error());
+    }
+    *target = *value;
+  }
+  if (out.upload.bytes_s < 1.0) {
+    return bad_calibrations(path, "link_bytes_s is below 1");
+  }
+  return out;
+}
+
+Result<void> store_calibration(const std::string& path,
+                               const DeviceCalibration& calibration,
+                               const std::string& device_name) {
+  Json document = {{kVersionKey, kVersion}, {"devices", Json::object()}};
+  if (std::ifstream file(path, std::ios::binary); file) {
+    auto known = parse_calibrations(path, text_of(file));
+    if (!known) {
+      return tl::unexpected(std::move(known).error());
+    }
+    document = std::move(*known);
+  }
+  document["devices"][device_id_text(calibration.device_id)] = {
+      {"name", device_name},
+      {"copy_ns", calibration.upload.copy_ns},
+      {"link_bytes_s", calibration.upload.bytes_s},
+      {"jitter_ns", calibration.jitter_ns},
+      {"attend_bytes_s", calibration.attend_bytes_s},
+      {"wave_ns", calibration.wave_ns}};
+  auto out = JsonFile::open(path);
+  return out ? out->write(document) : tl::unexpected(out.error());
+}
+
+}  // namespace kvspan::host

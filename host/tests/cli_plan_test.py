@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`plan` with a link and a machine: placements, predictions, headroom, automatic arenas; `bench link`.
+
+Run by cli_test.py.
+"""
+import json
+import unittest
+
+from kvspan_tool import MISSING_HERE, PLUGINS, WRONG_INPUT, ToolCase
+
+GEOMETRY = ("--layers", 16, "--q-heads", 24, "--kv-heads", 4, "--head-size", 256,
+            "--context", 262144, "--k-type", "q8_0", "--v-type", "q4_0", "--prefill-rows", 1)
+LINK = ("--link", "49.2GB", "--copy-ns", 2450, "--gap-ns", 1500000, "--attend", "4620GB")
+PAGE = 425984
+MIB = 1 << 20
+
+
+class Placement(ToolCase):
+    """The run that the systems kvspan starts from published: a pool of 5,484 pages."""
+
+    def arena(self) -> int:
+        return self.json_of("plan", *GEOMETRY)["minimum_arena_bytes"] + 5482 * PAGE + 512
+
+    def test_both_rules(self) -> None:
+        for plugin in PLUGINS:
+            with self.subTest(plugin=plugin):
+                base = ("plan", "--plugin", plugin, *GEOMETRY, *LINK)
+                arena = self.json_of(*base)["minimum_arena_bytes"] + 5482 * PAGE + 512
+                plan = self.json_of(*base, "--arena", arena)
+                self.assertEqual(plan["overlap"]["ring_pages"], 812)
+                self.assertEqual(plan["overlap"]["resident_pages"].count(1024), 1)
+                self.assertEqual(sum(plan["overlap"]["resident_pages"]), 16 * 292)
+                self.assertEqual(plan["overlap"]["streamed_bytes"], 11712 * PAGE)
+                self.assertEqual(plan["ring_pages"] + sum(plan["resident_pages"]), 5484)
+                self.assertLess(plan["predicted"]["step_ns"], 0.96 * plan["overlap"]["step_ns"])
+                theirs = self.json_of(*base, "--arena", arena, "--rule", "overlap")
+                self.assertEqual(theirs["predicted"], plan["overlap"])
+                self.assertNotIn("overlap", theirs)
+
+    def test_says_why(self) -> None:
+        text = self.accepted("plan", *GEOMETRY, *LINK, "--arena", self.arena()).out
+        for words in ("ms a step", "the link rules", "two groups of", "gap of 1.500 ms",
+                      "overlap rule", "812 pages of ring"):
+            self.assertIn(words, text)
+        text = self.accepted("plan", *GEOMETRY, *LINK, "--arena", "8GiB").out
+        self.assertIn("everything is resident", text)
+        text = self.accepted("plan", *GEOMETRY, "--link", "49.2GB", "--gap-ns", 60000000, "--arena",
+                             self.arena()).out
+        self.assertIn("the other work rules", text)
+
+    def test_nothing_is_predicted_without_a_link(self) -> None:
+        plan = self.json_of("plan", *GEOMETRY, "--arena", self.arena())
+        self.assertNotIn("predicted", plan)
+        self.assertNotIn("overlap", plan)
+
+    def test_wrong_rules_and_amounts(self) -> None:
+        arena = ("--arena", "2GiB")
+        self.refused(WRONG_INPUT, ["link"], "plan", *GEOMETRY, *arena, "--rule", "overlap")
+        self.refused(WRONG_INPUT, ["1 sequence"], "plan", *GEOMETRY, *arena, *LINK, "--sequences", 2,
+                     "--rule", "overlap")
+        self.refused(WRONG_INPUT, ["--rule"], "plan", *GEOMETRY, "--rule", "best")
+        for option in ("--link", "--attend", "--pinnable", "--host-memory", "--device-memory",
+                       "--used"):
+            with self.subTest(option=option):
+                self.refused(WRONG_INPUT, ["'fast'", "unit"], "plan", "--plugin", "stub", *GEOMETRY,
+                             option, "fast")
+
+
+class Layers(ToolCase):
+    """Layers that differ: types, head sizes, windows, V inside K's row."""
+
+    BASE = ("--q-heads", 24, "--kv-heads", 4, "--head-size", 256, "--context", 131072)
+
+    def test_types(self) -> None:
+        pairs = (("q8_0", "q8_0"), ("q8_0", "q4_0"), ("q4_0", "q4_0"), ("f16", "f16"))
+        specs = [word for k, v in pairs for word in ("--layer", f"k={k},v={v}")]
+        for plugin in PLUGINS:
+            with self.subTest(plugin=plugin):
+                plan = self.json_of("plan", "--plugin", plugin, *self.BASE, *specs)
+                pages = [557056, 425984, 294912, 1048576]
+                self.assertEqual(plan["layer_page_bytes"], pages)
+                self.assertEqual(plan["host_bytes"], 512 * sum(pages))
+
+    def test_windows_and_latent_layers(self) -> None:
+        arguments = ("plan", *self.BASE, "--k-type", "f16", "--v-type", "f16",
+                     "--layer", "10:q-heads=32,kv-heads=16,head-size=128",
+                     "--layer", "52:q-heads=32,kv-heads=16,head-size=128,window=1024",
+                     "--page-tokens", 64)
+        plan = self.json_of(*arguments, "--arena", "3GiB")
+        self.assertEqual(plan["visible_pages"], [2048] * 10 + [17] * 52)
+        self.assertTrue(all(plan["resident_pages"][:10]))
+        self.assertFalse(any(plan["resident_pages"][10:]))
+        text = self.accepted(*arguments, "--arena", "3GiB").out
+        self.assertIn("layers 10-61", text)
+        latent = self.json_of("plan", "--context", 163840, "--page-tokens", 64, "--layer",
+                              "61:q-heads=16,kv-heads=1,head-size=96,head-size-v=64,latent")
+        self.assertEqual(latent["host_bytes"], 61 * 163840 * 192)
+
+    def test_wrong_layers(self) -> None:
+        self.refused(WRONG_INPUT, ["'52:windows=3'", "window"], "plan", *self.BASE, "--layer",
+                     "52:windows=3")
+        self.refused(WRONG_INPUT, ["--layer"], "plan", *self.BASE, "--layers", 3, "--layer", "k=f16")
+
+
+class Machine(ToolCase):
+    """Headroom with a sign, arenas by a stated rule, refusals with the shortfall."""
+
+    def test_headroom(self) -> None:
+        for demand, left in ((15500, -97), (15000, 403)):
+            with self.subTest(demand=demand):
+                plan = self.json_of("plan", "--plugin", "stub", *GEOMETRY, "--arena", "2GiB",
+                                    "--device-memory", "16303MiB", "--used", f"{demand + 900}MiB")
+                self.assertEqual(plan["headroom_bytes"] + plan["arena_bytes"], left * MIB)
+                self.assertEqual(plan["warning"], plan["headroom_bytes"] < 0)
+        text = self.accepted("plan", "--plugin", "stub", *GEOMETRY, "--arena", "2GiB",
+                             "--device-memory", "2GiB", "--used", "1GiB").out
+        self.assertIn("WARNING", text)
+        self.refused(WRONG_INPUT, ["--host-memory"], "plan", "--plugin", "cpu", *GEOMETRY,
+                     "--device-memory", "2GiB")
+
+    def test_automatic_arena(self) -> None:
+        auto = ("plan", "--plugin", "stub", *GEOMETRY, "--arena", "auto", "--reserve", "512MiB")
+        plan = self.json_of(*auto, "--free", "3000MiB")
+        self.assertLessEqual(plan["arena_bytes"], 2488 * MIB)
+        self.assertGreater(plan["arena_bytes"], 2488 * MIB - 2 * PAGE)
+        self.assertIn(f"{2488 * MIB // PAGE * PAGE} bytes", plan["arena_rule"])
+        least = plan["minimum_arena_bytes"]
+        self.refused(MISSING_HERE, [f"{least}", " 1 bytes more"], *auto, "--free",
+                     512 * MIB + least - 1)
+        self.assertEqual(self.json_of(*auto, "--free", 512 * MIB + least)["arena_bytes"], least)
+        plan = self.json_of(*auto, "--free", "1024GiB")
+        self.assertEqual(plan["mode"], "resident")
+        self.refused(WRONG_INPUT, ["--free"], "plan", "--plugin", "cpu", *GEOMETRY, "--arena", "auto")
+
+    def test_host_memory(self) -> None:
+        pinned = self.json_of("plan", *GEOMETRY)["pinned_bytes"]
+        for option in ("--host-memory", "--pinnable"):
+            with self.subTest(option=option):
+                self.accepted("plan", "--plugin", "stub", *GEOMETRY, option, pinned + (1 << 30))
+                self.refused(MISSING_HERE, [f"{pinned - 1}", "shorten the context"], "plan",
+                             "--plugin", "stub", *GEOMETRY, option, pinned - 1)
+
+
+class Link(ToolCase):
+    """Measured once, kept under the device's id, read by `plan`."""
+
+    def test_kept_and_read(self) -> None:
+        file = self.folder / "calibration.json"
+        text = self.accepted("bench", "link", "--plugin", "cpu", "--calibration", file).out
+        self.assertIn("GB/s", text)
+        kept = json.loads(file.read_text())
+        (device, numbers), = kept["devices"].items()
+        self.assertRegex(device, "^[0-9a-f]{32}$")
+        self.assertGreater(numbers["link_bytes_s"], 0)
+        plan = self.json_of("plan", "--plugin", "cpu", *GEOMETRY, "--arena", "2GiB", "--calibration",
+                            file)
+        self.assertGreater(plan["predicted"]["step_ns"], 0)
+        # Another device is kept beside it, and what is not in the file is named.
+        kept["devices"] = {"00" * 16: numbers}
+        file.write_text(json.dumps(kept))
+        self.refused(MISSING_HERE, [device, "bench link"], "plan", "--plugin", "cpu", *GEOMETRY,
+                     "--calibration", file)
+        self.accepted("bench", "link", "--plugin", "cpu", "--calibration", file)
+        self.assertEqual(sorted(json.loads(file.read_text())["devices"]), ["00" * 16, device])
+
+    def test_files_that_are_something_else(self) -> None:
+        plan = ("plan", "--plugin", "cpu", *GEOMETRY, "--calibration")
+        for content in (b"", b"[]", b"{}", b'{"kvspan_calibrations": 2, "devices": {}}',
+                        b'{"kvspan_calibrations": 1, "devices": 5}', b"\xff\x00"):
+            with self.subTest(content=content):
+                file = self.file("wrong.json", content)
+                self.refused(WRONG_INPUT, ["wrong.json", "calibrations"], *plan, file)
+                self.refused(WRONG_INPUT, ["wrong.json", "calibrations"], "bench", "link", "--plugin",
+                             "cpu", "--calibration", file)
+                self.assertEqual(file.read_bytes(), content)
+        self.refused(WRONG_INPUT, ["nowhere.json"], *plan, self.folder / "nowhere.json")
+
+
+if __name__ == "__main__":
+    unittest.main()
