@@ -120,16 +120,12 @@ Lanes::Lanes(Lanes&&) noexcept = default;
 Lanes& Lanes::operator=(Lanes&&) noexcept = default;
 Lanes::~Lanes() = default;
 
-std::uint32_t lane_depth(const Backend& backend, const LaneOptions& options) {
-  return options.depth == 0 ? std::min(kLaneDepth, backend.info().depth_max) : options.depth;
-}
-
 Result<Lanes> Lanes::create(const Backend& backend,
                             const LaneOptions& options,
                             const Moment& from) {
   auto state = std::make_unique<State>(backend, options.waits);
   state->last = from.values;
-  state->depth = lane_depth(backend, options);
+  state->depth = options.depth == 0 ? backend.info().depth_max : options.depth;
   auto word = backend.allocate(KVSPAN_MEMORY_HOST, sizeof(std::uint32_t));
   if (!word) {
     return tl::unexpected(std::move(word).error());
@@ -147,7 +143,7 @@ Result<Lanes> Lanes::create(const Backend& backend,
     kvspan_queue_options_t queue_options{};
     queue_options.struct_size = sizeof queue_options;
     queue_options.role = kRoles[lane];
-    queue_options.depth = state->depth;
+    queue_options.depth = options.depth;
     kvspan_result_t result =
         tables.queue->create(backend.device(), &queue_options, &state->queues[lane], &error);
     if (result == KVSPAN_OK) {

@@ -129,7 +129,7 @@ Result<std::uint64_t> SessionState::prepare_device() {
     shapes.push_back(decode_shapes[layer].shape);
   }
   kvspan_prepare_t prepare = limits_of(plan, shapes, options.sequences);
-  prepare.depth = lane_depth(backend, options.lanes);
+  prepare.depth = options.lanes.depth;
   kvspan_prepared_t prepared{};
   prepared.struct_size = sizeof prepared;
   kvspan_error_t error = empty_error();

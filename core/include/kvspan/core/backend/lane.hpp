@@ -22,17 +22,10 @@ namespace kvspan {
 // every wait. Both give the same bits on a right backend; tests run both.
 enum class WaitMode : std::uint8_t { normal, strict };
 
-// Submits in flight a queue where nobody says otherwise: sixteen groups of pages ahead. A host that
-// runs further ahead gains nothing, and a driver whose own queue is full lets it spin.
-inline constexpr std::uint32_t kLaneDepth = 32;
-
 struct LaneOptions {
-  std::uint32_t depth = 0;  // submits in flight a queue; 0 = kLaneDepth, or what the device allows
+  std::uint32_t depth = 0;  // submits in flight a queue; 0 = the device's own limit
   WaitMode waits = WaitMode::normal;
 };
-
-// Submits in flight a queue that these options mean on this device.
-[[nodiscard]] std::uint32_t lane_depth(const Backend& backend, const LaneOptions& options);
 
 // Whether arguments of submits are checked against the contract before the plugin sees them.
 enum class Checks : std::uint8_t {
