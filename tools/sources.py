@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 
@@ -49,9 +50,23 @@ def header_digest() -> str:
     return digest.hexdigest()
 
 
-def put_together(build: pathlib.Path, part: str, entries: list[dict]) -> dict:
-    """One entry for a file that includes those of all entries, as the first of them is compiled."""
-    folder = build / "tidy-together" / part
+def flags_of(entry: dict) -> str:
+    """What of a compile command is not about this one file."""
+    words = shlex.split(entry["command"])
+    named = {entry["file"], entry["file"] + ".o"}
+    return " ".join(w for w in words if w not in named and not w.endswith((".o", ".o.d")))
+
+
+def put_together(build: pathlib.Path, part: str, entries: list[dict]) -> list[dict]:
+    """For all entries with the same flags, one for a file that includes theirs."""
+    by_flags: dict[str, list[dict]] = {}
+    for entry in entries:
+        by_flags.setdefault(flags_of(entry), []).append(entry)
+    return [put_alike_together(build / "tidy-together" / part / str(number), alike)
+            for number, alike in enumerate(by_flags.values())]
+
+
+def put_alike_together(folder: pathlib.Path, entries: list[dict]) -> dict:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "all.cpp"
     files = sorted(entry["file"] for entry in entries)
@@ -110,7 +125,7 @@ def lint(build: pathlib.Path, everything: bool, together: bool, jobs: int,
     if together:
         of_parts = {part: [e for e in entries if os.path.relpath(e["file"], ROOT).startswith(part)]
                     for part in parts}
-        entries = [put_together(build, part, some) for part, some in of_parts.items() if some]
+        entries = [made for part, some in of_parts.items() for made in put_together(build, part, some)]
     headers, failed = header_digest(), 0
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for future in [
