@@ -22,6 +22,10 @@ if(KVSPAN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${KVSPAN_CCACHE}")
 endif()
 
+# Paths in failure messages, traces and debug information begin at the tree's root, not at a machine's.
+# A debugger finds the sources when it is started there.
+add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>")
+
 # One baseline for every file; faster instruction sets only behind run-time dispatch. Contraction is
 # off so that a*b+c has the same bits whether or not the compiler had fused multiply-add in a
 # dispatched function.

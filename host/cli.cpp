@@ -72,7 +72,8 @@ int run_command_line(int count, char** arguments) {
       {"inspect", add_inspect(app, global)},
       {"plan", add_plan(app, global)},
       {"generate", add_generate(app, global)},
-      {"bench", add_bench(app, global)}};
+      {"bench", add_bench(app, global)},
+      {"sim", add_sim(app, global)}};
   try {
     app.parse(count, arguments);
   } catch (const CLI::ParseError& failure) {

@@ -49,6 +49,11 @@ def forbidden_include(path: str, name: str) -> str:
         return "the host meets plugins at run time only"
     if part == "conformance" and re.search(r"(^|/)(host|plugins)/", name):
         return "the suite judges a .so from outside"
+    if path.startswith("conformance/runner/"):
+        if re.search(r"(^|/)core/", name):
+            return "the parent of the suite knows records, not core: cases and worker may use core"
+        if name in ("dlfcn.h", "kvspan/sdk/loader.hpp"):
+            return "the parent of the suite never loads a plugin: ask a worker"
     return ""
 
 

@@ -62,6 +62,18 @@ PLANTS = [
     ("include-direction", "host/model/a.cpp", HEAD + '#include "plugins/cpu/codec.hpp"\n'),
     ("include-direction", "host/a.cpp", HEAD + '#include "../plugins/cpu/codec.hpp"\n'),
     ("include-direction", "conformance/a.cpp", HEAD + '#include "host/config.hpp"\n'),
+    (
+        "include-direction",
+        "conformance/runner/a.cpp",
+        HEAD + '#include "kvspan/core/session/session.hpp"\n',
+    ),
+    ("include-direction", "conformance/runner/a.cpp", HEAD + '#include "../../core/a.hpp"\n'),
+    ("include-direction", "conformance/runner/a.cpp", HEAD + "#include <dlfcn.h>\n"),
+    (
+        "include-direction",
+        "conformance/runner/a.cpp",
+        HEAD + "#include <kvspan/sdk/loader.hpp>\n",
+    ),
     ("environment", "host/a.cpp", HEAD + 'auto v = std::getenv("X");\n'),
     ("open-library", "host/a.cpp", HEAD + "void* p = dlopen(name, 0);\n"),
     ("backend-name", "core/memory/a.cpp", HEAD + "// as CUDA does\n"),

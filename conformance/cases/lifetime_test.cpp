@@ -144,11 +144,22 @@ KVSPAN_CASE(LifetimeTest, WhatIsFreeCanBeHad, "KV-DEVICE-5", needs::bounded_memo
   if (free_bytes == KVSPAN_UNKNOWN_AMOUNT || free_bytes > rig().info().allocation_bytes_max) {
     return inconclusive("what is free is not known, or more than one allocation may have");
   }
+  // Others may use the device too: an answer counts that was still the same behind the refusal.
   kvspan_memory_t* made = nullptr;
-  kvspan_error_t error = fresh_error();
-  const kvspan_result_t result =
-      rig().tables().memory->alloc(rig().device(), KVSPAN_MEMORY_DEVICE, free_bytes, &made, &error);
-  ASSERT_EQ(result, KVSPAN_OK) << "of " << free_bytes << " free bytes: " << told(result, error);
+  kvspan_result_t result = KVSPAN_E_DEVICE_MEMORY;
+  for (int again = 0; again < 50 && result != KVSPAN_OK; ++again) {
+    kvspan_error_t error = fresh_error();
+    result = rig().tables().memory->alloc(
+        rig().device(), KVSPAN_MEMORY_DEVICE, free_bytes, &made, &error);
+    const uint64_t before = free_bytes;
+    ASSERT_EQ(table.free_bytes(rig().device(), &free_bytes, nullptr), KVSPAN_OK);
+    ASSERT_TRUE(result == KVSPAN_OK || free_bytes < before)
+        << "of " << before << " free bytes: " << told(result, error);
+    free_bytes = result == KVSPAN_OK ? before : free_bytes;
+  }
+  if (result != KVSPAN_OK) {
+    return inconclusive("others take the device's memory faster than this case can ask for it");
+  }
   uint64_t after = 0;
   EXPECT_EQ(table.free_bytes(rig().device(), &after, nullptr), KVSPAN_OK);
   EXPECT_LT(after, free_bytes);

@@ -192,7 +192,7 @@ KVSPAN_CASE(MannersTest, ItsThreadsBlockAllSignals, "KV-MANNERS-5") {
   for (const Step& step : steps()) {
     step.second();
   }
-  for (const std::string& thread : threads_that_take_signals(before())) {
+  for (const std::string& thread : threads_that_take_signals(remembered_process())) {
     ADD_FAILURE() << thread << ", and would run the host's signal handlers";
   }
 }

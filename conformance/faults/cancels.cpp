@@ -4,6 +4,7 @@
 #include "edits.hpp"
 #include "fault_list.hpp"
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -119,12 +120,81 @@ void cancelled_fill_writes_outside(Layer& layer) {
   };
 }
 
+/// A cancelled advance still writes a state of its own, one float too far.
+void cancelled_advance_writes_outside(Layer& layer) {
+  layer.calls.advance = [&layer, next = layer.calls.advance](auto* queue,
+                                                             auto* args,
+                                                             const kvspan_advance_item_t* items,
+                                                             uint32_t count,
+                                                             const kvspan_submit_t* submit,
+                                                             auto* error) {
+    if (readable(args) && count != 0 && items != nullptr && submit != nullptr &&
+        submit->struct_size == sizeof *submit && is_set(cancel_word(layer, *submit))) {
+      const kvspan_state_t& state = items[count - 1].state;
+      const kvspan_attention_shape_t& shape = *args->shape;
+      const uint64_t end =
+          state.u_offset + uint64_t{4} * shape.rows_max * shape.q_heads * shape.head_size_v;
+      fill_silently(layer, queue, {state.memory, end, 4}, 0x7F, 1);
+    }
+    return next(queue, args, items, count, submit, error);
+  };
+}
+
+/// Says that it looks between items, and looks once, when the work is submitted.
+void cancel_is_seen_at_the_start_only(Layer& layer) {
+  edit_submits(layer, kAdvance, [&layer](kvspan_queue_t*, kvspan_submit_t& submit) {
+    if (submit.cancel_memory == nullptr || is_set(cancel_word(layer, submit))) {
+      return false;
+    }
+    submit.cancel_memory = nullptr;
+    return true;
+  });
+}
+
+/// A cancelled advance counts as one that took place: the next one resumes where it believes to be,
+/// though it is told to begin afresh.
+void cancelled_advance_is_resumed(Layer& layer) {
+  auto pending = std::make_shared<std::atomic<bool>>(false);
+  layer.calls.advance = [&layer, pending, next = layer.calls.advance](
+                            auto* queue,
+                            auto* args,
+                            const kvspan_advance_item_t* items,
+                            uint32_t count,
+                            const kvspan_submit_t* submit,
+                            auto* error) {
+    const bool cancelled = submit != nullptr && submit->struct_size == sizeof *submit &&
+                           is_set(cancel_word(layer, *submit));
+    if (cancelled || !pending->exchange(false)) {
+      *pending = *pending || cancelled;
+      return next(queue, args, items, count, submit, error);
+    }
+    return with_edited<kvspan_advance_item_t>(
+        layer,
+        items,
+        count,
+        [](std::vector<kvspan_advance_item_t>& own) {
+          bool fresh = false;
+          for (kvspan_advance_item_t& item : own) {
+            fresh = fresh || (item.flags & KVSPAN_ITEM_FRESH) != 0;
+            item.flags &= ~KVSPAN_ITEM_FRESH;
+          }
+          return fresh;
+        },
+        [&](const auto* own, uint32_t left) {
+          return next(queue, args, own, left, submit, error);
+        });
+  };
+}
+
 constexpr Fault kFaults[] = {
     {"queue_is_wedged_after_cancel", queue_is_wedged_after_cancel},
     {"cancel_word_is_cleared", cancel_word_is_cleared},
     {"cancel_is_never_seen", cancel_is_never_seen},
     {"cancelled_work_says_done", cancelled_work_says_done},
     {"cancelled_fill_writes_outside", cancelled_fill_writes_outside},
+    {"cancelled_advance_writes_outside", cancelled_advance_writes_outside},
+    {"cancel_is_seen_at_the_start_only", cancel_is_seen_at_the_start_only},
+    {"cancelled_advance_is_resumed", cancelled_advance_is_resumed},
 };
 
 }  // namespace

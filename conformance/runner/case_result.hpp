@@ -33,9 +33,10 @@ struct CaseResult {
   Nanoseconds duration{};
   std::vector<Failure> failures;  // the first kFailuresMax
   std::size_t failures_left_out = 0;
-  std::vector<std::string> notes;  // the first kNotesMax
-  std::string printed;             // what arrived at stdout and stderr meanwhile, cut
-  std::string alone;               // after a crash: what the case does in a worker of its own
+  std::vector<std::string> notes;   // the first kNotesMax
+  std::vector<std::string> stacks;  // of a hang: where each thread was, a line a frame
+  std::string printed;              // what arrived at stdout and stderr meanwhile, cut
+  std::string alone;                // after a crash: what the case does in a worker of its own
   bool only_with_neighbours = false;
   bool out_of_budget = false;  // not_run, for that reason and no other
 };

@@ -205,6 +205,9 @@ void GroupRun::ended(const WorkerEnd& end) {
     blame(Status::crash, "was stopped: " + garbage_);
   } else if (end.how == How::timed_out) {
     blame(Status::hang, end.spoken());
+    if (blamed_ != count()) {
+      results_[blamed_].stacks = end.stacks;
+    }
   } else if (end.how == How::not_started) {
     blame(Status::blocked, end.spoken());
   } else if (end.how != How::stopped) {

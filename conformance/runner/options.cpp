@@ -69,6 +69,10 @@ void add_running(CLI::App& app, Options& options, Written& written) {
   app.add_option("--option", options.plugin_options, "key=value for the plugin; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--effort", options.effort_percent, "Random cases in percent of the usual (100)");
+  app.add_option("--soak",
+                 options.soak,
+                 "Times the rounds of cases that seek what happens once in very many (1); for a "
+                 "release 50 gives a million points a case");
   app.add_option("--mutate",
                  options.mutation,
                  "Falsify the plugin's calls in this way: the run must not pass");
@@ -78,6 +82,10 @@ void add_running(CLI::App& app, Options& options, Written& written) {
 
 void add_reporting(CLI::App& app, Options& options) {
   app.add_option("--waivers", options.waivers_file, "JSON file of known failures");
+  app.add_option("--retained",
+                 options.retained_file,
+                 "JSON file of the threads and descriptors that the runtime under the plugin keeps "
+                 "for the life of the process");
   app.add_option("--out",
                  options.out_folder,
                  "Folder for results.jsonl, junit.xml and report.html; made when absent");
@@ -201,6 +209,10 @@ OrEnding<Options> checked(Options options, const Written& written) {
   }
   if (options.effort_percent < 1) {
     return usage_error("--effort 0: use 1 or more, in percent");
+  }
+  constexpr std::uint32_t kSoakMax = 10000;
+  if (options.soak < 1 || options.soak > kSoakMax) {
+    return usage_error(fmt::format("--soak {}: use 1 to {}", options.soak, kSoakMax));
   }
   return options;
 }

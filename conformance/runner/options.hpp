@@ -33,8 +33,11 @@ struct Options {
   std::uint32_t rounds = 1;                 // --repeat-until-fail
   std::vector<std::string> plugin_options;  // "key=value"
   std::uint32_t effort_percent = 100;
-  std::string mutation;  // empty: none
+  std::uint32_t soak = 1;  // times the rounds of cases that seek rare events
+  std::string mutation;    // empty: none
   std::string waivers_file;
+  std::string retained_file;
+  std::string retained;  // what it holds, as a worker takes it (retained.hpp); empty: nothing
   std::string out_folder;
   std::uint32_t jobs = 1;
   bool strict = false;

@@ -11,6 +11,7 @@
 #include "plan.hpp"
 #include "plugin_file.hpp"
 #include "probe.hpp"
+#include "retained.hpp"
 #include "run_reports.hpp"
 #include "waivers.hpp"
 #include "worker_arguments.hpp"
@@ -60,6 +61,11 @@ OrEnding<Order> read_order(const Suite& suite, int count, const char* const* arg
   if (!waivers) {
     return tl::unexpected(std::move(waivers.error()));
   }
+  auto retained = read_retained(options->retained_file);
+  if (!retained) {
+    return tl::unexpected(std::move(retained.error()));
+  }
+  options->retained = std::move(*retained);
   auto file = read_plugin_file(options->plugin);
   if (!file) {
     return tl::unexpected(std::move(file.error()));
@@ -105,6 +111,10 @@ int run_round(const Suite& suite,
   if (interrupted() && verdict.exit_status == kExitPassed) {
     verdict.exit_status = kExitMachine;
     verdict.sentence = "INTERRUPTED: " + verdict.sentence;
+  }
+  if (verdict.exit_status == kExitPassed && order.options.strict && retains_something(probe.body)) {
+    verdict.exit_status = kExitWarnings;
+    verdict.sentence = "WARNINGS: " + verdict.sentence;
   }
   reports.finish(results, verdict);
   return verdict.exit_status;

@@ -94,6 +94,7 @@ Probe run_probe(const WorkerCommand& command,
   }
   if (end.how == How::timed_out) {
     result.status = Status::hang;
+    result.stacks = end.stacks;
     result.reason = fmt::format("the probe worker {} ({})", end.spoken(), spoken(timeout));
   } else if (end.how == How::not_started) {
     result.status = Status::suite_error;

@@ -6,6 +6,7 @@
 
 #include "report_look.hpp"
 #include "report_matrix.hpp"
+#include "retained.hpp"
 #include "worker_arguments.hpp"
 
 #include <fmt/format.h>
@@ -110,6 +111,10 @@ std::string look_html(const ReportInput& input, std::size_t index) {
   if (result.failures_left_out != 0) {
     out += fmt::format("<p>and {} failures more</p>\n", result.failures_left_out);
   }
+  if (!result.stacks.empty()) {
+    const std::string stacks = fmt::format("{}", fmt::join(result.stacks, "\n"));
+    out += "<dl>" + pre("stacks", stacks) + "</dl>\n";
+  }
   if (!result.printed.empty()) {
     out += "<dl>" + pre("printed", result.printed) + "</dl>\n";
   }
@@ -124,6 +129,9 @@ std::string look_html(const ReportInput& input, std::size_t index) {
 
 std::string looks_html(const ReportInput& input) {
   std::string out;
+  for (const std::string& sentence : retained_sentences(input.facts.probe)) {
+    out += fmt::format("<p class=\"retained\">{}</p>\n", escaped(sentence));
+  }
   for (std::size_t i = 0; i < input.results.size(); ++i) {
     if (needs_a_look(input.results[i].status)) {
       out += look_html(input, i);
@@ -202,7 +210,8 @@ std::string cases_html(const ReportInput& input) {
         badge(result.status),
         spoken(result.duration),
         escaped(one.profile),
-        escaped(result.reason));
+        escaped(result.reason.empty() ? fmt::format("{}", fmt::join(result.notes, "; "))
+                                      : result.reason));
   }
   return out + "</table>\n";
 }

@@ -96,6 +96,7 @@ std::string ResultsFile::add(const ReportFacts& facts,
   }
   out["failures_left_out"] = result.failures_left_out;
   out["notes"] = result.notes;
+  out["stacks"] = result.stacks;
   out["printed"] = result.printed;
   out["alone"] = result.alone;
   out["reproduce"] = needs_a_look(result.status)

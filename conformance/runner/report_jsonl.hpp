@@ -5,7 +5,8 @@
 //   header   schema, suite_version, header_hash, abi, plugin {file, name, vendor, version,
 //            build_id, ...}, probe, seed, command_line, started, planned
 //   case     case, rules, profile, status, reason, duration_ns, failures [{file, line, message,
-//            expected, actual, rule}], failures_left_out, notes, printed, alone, reproduce
+//            expected, actual, rule}], failures_left_out, notes, stacks, printed,
+//            alone, reproduce
 //   verdict  exit_status, sentence, executed, mandatory, skipped, counts, duration_ns
 #ifndef KVSPAN_CONFORMANCE_RUNNER_REPORT_JSONL_H
 #define KVSPAN_CONFORMANCE_RUNNER_REPORT_JSONL_H

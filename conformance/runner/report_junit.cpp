@@ -49,6 +49,9 @@ std::string body_of(const CaseResult& result, const std::string& reproduce) {
     out += fmt::format("and {} failures more\n", result.failures_left_out);
   }
   out += result.alone.empty() ? "" : result.alone + "\n";
+  for (const std::string& line : result.stacks) {
+    out += line + "\n";
+  }
   out += result.printed.empty() ? "" : fmt::format("printed:\n{}\n", result.printed);
   return out + "reproduce: " + reproduce + "\n";
 }

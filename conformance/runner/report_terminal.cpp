@@ -2,6 +2,7 @@
 // Words for people. Read next: report_terminal.hpp.
 #include "report_terminal.hpp"
 
+#include "retained.hpp"
 #include "worker_arguments.hpp"
 
 #include <fmt/format.h>
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::size_t kShownFailures = 5;
 constexpr std::size_t kShownBytes = 600;
+constexpr std::size_t kShownFrames = 12;
 
 // Every line of the text behind the margin; long texts are cut, the reports have all of it.
 std::string indented(const std::string& label, const std::string& text) {
@@ -74,6 +76,14 @@ std::string terminal_case(const ReportFacts& facts,
   }
   const std::size_t more = result.failures.size() - shown + result.failures_left_out;
   out += more == 0 ? "" : fmt::format("    and {} failures more\n", more);
+  const std::size_t frames = std::min(kShownFrames, result.stacks.size());
+  for (std::size_t i = 0; i < frames; ++i) {
+    out += "    " + clean_text(result.stacks[i]) + "\n";
+  }
+  if (frames != result.stacks.size()) {
+    out += fmt::format("    and {} lines of stacks more in the reports\n",
+                       result.stacks.size() - frames);
+  }
   if (!result.printed.empty() && result.status != Status::fail) {
     out += indented("printed: ", result.printed);
   }
@@ -90,6 +100,9 @@ std::string terminal_end(const ReportInput& input) {
   std::string out;
   for (const auto& [fact, count] : skips) {
     out += fmt::format("skipped {}: {}\n", count, clean_text(fact));
+  }
+  for (const std::string& sentence : retained_sentences(input.facts.probe)) {
+    out += clean_text(sentence) + "\n";
   }
   out += fmt::format("{} in {}, seed {}\n{}\n",
                      clean_text(spoken_plugin(input.facts)),

@@ -3,6 +3,7 @@
 #include "worker_arguments.hpp"
 
 #include "probe.hpp"
+#include "stack_dump.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -29,6 +30,9 @@ std::vector<std::string> shared_arguments(const Options& options) {
   if (options.effort_percent != 100) {
     out.insert(out.end(), {"--effort", std::to_string(options.effort_percent)});
   }
+  if (options.soak != 1) {
+    out.insert(out.end(), {"--soak", std::to_string(options.soak)});
+  }
   if (!options.mutation.empty()) {
     out.insert(out.end(), {"--mutate", options.mutation});
   }
@@ -53,10 +57,19 @@ std::string quoted(const std::string& word) {
 std::vector<std::string> worker_arguments(const Options& options, int record_descriptor) {
   std::vector<std::string> out = {"--plugin", options.plugin};
   if (record_descriptor >= 0) {
-    out.insert(out.end(), {"--record-fd", std::to_string(record_descriptor)});
+    out.insert(out.end(),
+               {"--record-fd",
+                std::to_string(record_descriptor),
+                "--stack-fd",
+                std::to_string(kStackDescriptor),
+                "--stack-signal",
+                std::to_string(stack_signal())});
   }
   const std::vector<std::string> shared = shared_arguments(options);
   out.insert(out.end(), shared.begin(), shared.end());
+  if (!options.retained.empty()) {
+    out.insert(out.end(), {"--retained", options.retained});
+  }
   return out;
 }
 
@@ -90,6 +103,9 @@ std::string reproduce_line(const Options& options,
     words.insert(words.end(), {options.plugin, "--case"});
     words.push_back(result.only_with_neighbours ? fmt::format("{}.*", one.suite()) : one.id);
     words.insert(words.end(), {"--seed", std::to_string(seed), "--in-process"});
+    if (!options.retained_file.empty()) {
+      words.insert(words.end(), {"--retained", options.retained_file});
+    }
   }
   words.insert(words.end(), shared.begin(), shared.end());
   std::transform(words.begin(), words.end(), words.begin(), quoted);

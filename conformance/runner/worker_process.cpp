@@ -3,6 +3,8 @@
 // plugin started, so the end of the worker is asked of the kernel and never read off a pipe.
 #include "worker_process.hpp"
 
+#include "stack_dump.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -74,13 +76,16 @@ struct Pipe {
 // What posix_spawn is told; both objects live as long as the call.
 class SpawnPlan {
  public:
-  SpawnPlan(const Pipe& records, const Pipe& out, const Pipe& err) {
+  SpawnPlan(const Pipe& records, const Pipe& out, const Pipe& err, const Descriptor& stacks) {
     posix_spawn_file_actions_init(&actions_);
     posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     // The record stream last: 1 and 2 are nobody's pipe end, 3 may be one of these two.
     posix_spawn_file_actions_adddup2(&actions_, out.write.number(), STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions_, err.write.number(), STDERR_FILENO);
     posix_spawn_file_actions_adddup2(&actions_, records.write.number(), kRecordDescriptor);
+    if (stacks.number() >= 0) {
+      posix_spawn_file_actions_adddup2(&actions_, stacks.number(), kStackDescriptor);
+    }
     posix_spawnattr_init(&attributes_);
     posix_spawnattr_setflags(
         &attributes_, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
@@ -105,6 +110,7 @@ class SpawnPlan {
   // 0 or the reason.
   int start(std::vector<std::string> words, pid_t& child) const {
     std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
     for (std::string& word : words) {
       arguments.push_back(word.data());
     }
@@ -120,16 +126,21 @@ class SpawnPlan {
 
 class Watching {
  public:
-  Watching(pid_t child, Pipe records, Pipe out, Pipe err, const WorkerWatch& watch)
+  Watching(pid_t child,
+           std::array<Descriptor, 3> streams,
+           Descriptor stacks,
+           const WorkerWatch& watch)
       : child_(child),
         watch_(watch),
-        streams_{std::move(records.read), std::move(out.read), std::move(err.read)},
+        streams_(std::move(streams)),
+        stacks_(std::move(stacks)),
         limit_(Clock::now() + watch.step_timeout) {}
 
   WorkerEnd until_end() {
     while (!stopped_ && !gone()) {
       if (Clock::now() >= limit_) {
         end_.how = WorkerEnd::How::timed_out;
+        end_.stacks = stacks_of(child_, stacks_.number());
         break;
       }
       wait_for_something();
@@ -264,6 +275,7 @@ class Watching {
   pid_t child_;
   const WorkerWatch& watch_;
   std::array<Descriptor, 3> streams_;  // records, stdout, stderr
+  Descriptor stacks_;
   Clock::time_point limit_;
   std::string half_;  // of a record line
   bool stopped_ = false;
@@ -295,6 +307,7 @@ WorkerEnd run_worker(const WorkerCommand& command,
   Pipe records;
   Pipe out;
   Pipe err;
+  Descriptor stacks(open_stack_file());  // without one a hang is told without its stacks
   pid_t child = 0;
   {
     // One at a time: a child of another thread has copies of our ends until its exec, and would be
@@ -308,7 +321,7 @@ WorkerEnd run_worker(const WorkerCommand& command,
     std::vector<std::string> words = {command.program};
     words.insert(words.end(), command.arguments.begin(), command.arguments.end());
     words.insert(words.end(), arguments.begin(), arguments.end());
-    const int problem = SpawnPlan(records, out, err).start(std::move(words), child);
+    const int problem = SpawnPlan(records, out, err, stacks).start(std::move(words), child);
     if (problem != 0) {
       failed.words = fmt::format("{}: {}", command.program, std::strerror(problem));
       return failed;
@@ -317,7 +330,11 @@ WorkerEnd run_worker(const WorkerCommand& command,
     out.write.close();
     err.write.close();
   }
-  return Watching(child, std::move(records), std::move(out), std::move(err), watch).until_end();
+  return Watching(child,
+                  {std::move(records.read), std::move(out.read), std::move(err.read)},
+                  std::move(stacks),
+                  watch)
+      .until_end();
 }
 
 }  // namespace kvspan::runner

@@ -46,8 +46,9 @@ struct WorkerEnd {
   };
   How how = How::not_started;
   int value = 0;
-  bool half_line = false;       // the record stream ended within a line
-  bool left_processes = false;  // somebody else still held its pipes when it was gone
+  bool half_line = false;           // the record stream ended within a line
+  bool left_processes = false;      // somebody else still held its pipes when it was gone
+  std::vector<std::string> stacks;  // of a worker that timed out (stack_dump.hpp), a line a frame
   std::string words;
 
   // "ended with status 3", "was killed by signal 11 (Segmentation fault)": the rest of a sentence
@@ -55,7 +56,7 @@ struct WorkerEnd {
   [[nodiscard]] std::string spoken() const;
 };
 
-// The descriptor on which a worker writes its records.
+// The descriptor on which a worker writes its records; the next one is for stacks.
 inline constexpr int kRecordDescriptor = 3;
 
 // Runs one worker to its end. stdin is empty; the record stream is descriptor 3. Blocks the calling

@@ -36,6 +36,11 @@ class Program(SuiteCase):
         own = [line for line in symbols if "@GLIBC" not in line]
         self.assertEqual(own, [])
 
+    def test_no_path_of_the_machine_that_built_it_is_in_a_file(self) -> None:
+        root = str(pathlib.Path(__file__).resolve().parents[2]).encode()
+        for file in (self.tool, self.plugin):
+            self.assertNotIn(root + b"/", file.read_bytes(), file)
+
     def test_the_list_needs_no_plugin(self) -> None:
         lines = output(self.tool, "--list").splitlines()
         self.assertGreater(len(lines), 80)
@@ -47,6 +52,13 @@ class Program(SuiteCase):
         self.assertEqual(words[0], "kvspan-conformance")
         return subprocess.run([str(self.tool), *words[1:]], capture_output=True, text=True,
                               errors="replace", check=False)
+
+    def test_a_soak_multiplies_and_the_notes_say_how_much(self) -> None:
+        case = "LitmusTest.WhoPollsSeesTheBytesToo"
+        run = self.run_suite("--case", case, "--effort", 2, "--soak", 3, status=PASSED)
+        self.assertIn("1200 messages seen", run.cases()[case]["notes"][0])
+        self.assertIn("1200 messages seen", (run.folder / "report.html").read_text())
+        self.refused(["--soak 0", "10000"], self.plugin, "--soak", 0)
 
     def test_a_reproduce_line_reproduces(self) -> None:
         run = self.run_suite("--case", "CopyTest.*", "--effort", 10,

@@ -90,6 +90,14 @@ class ReportPage(SuiteCase):
         self.assertEqual(verdict["data-exit-status"], str(FAILED))
         self.assertIn("executed 4 of 4 mandatory", verdict["text"])
 
+    def test_a_hang_shows_where_it_was(self) -> None:
+        run = self.run_suite("--case", "Bad.Hangs", "--case", "Good.*", "--timeout", "400ms",
+                             status=CRASHED)
+        stacks = self.dom(run.folder / "report.html").find("pre", class_="stacks")
+        self.assertEqual(len(stacks), 1)
+        self.assertIn("has no handler for the signal; in system call", stacks[0]["text"])
+        self.assertIn(stacks[0]["text"].splitlines()[1], run.out)
+
     def name(self, run) -> str:
         return run.lines()[0]["plugin"]["name"]
 

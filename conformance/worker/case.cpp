@@ -34,6 +34,7 @@ constexpr std::pair<Need, const char*> kNeedNames[] = {{Need::device, "device"},
                                                        {Need::fault_submit, "fault_submit"},
                                                        {Need::fault_device, "fault_device"},
                                                        {Need::import, "import"},
+                                                       {Need::no_import, "no_import"},
                                                        {Need::wait_host, "wait_host"},
                                                        {Need::far_memory, "far_memory"},
                                                        {Need::bounded_memory, "bounded_memory"},
@@ -150,6 +151,9 @@ std::string lacks(Need need, const json& probe) {
     case Need::import:
       return unless(number(device, "import_alignment") != 0,
                     "the device does not import host pages (import_alignment is 0)");
+    case Need::no_import:
+      return unless(number(device, "import_alignment") == 0,
+                    "the device imports host pages: there is nothing to refuse");
     case Need::wait_host:
       return unless((flags & KVSPAN_DEVICE_WAIT_HOST) != 0,
                     "the device does not offer KVSPAN_DEVICE_WAIT_HOST");

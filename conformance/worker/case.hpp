@@ -33,6 +33,7 @@ enum class Need {
   fault_submit,      // KVSPAN_FAULT_SUBMIT
   fault_device,      // KVSPAN_FAULT_DEVICE
   import,            // import_host works
+  no_import,         // import_host does not
   wait_host,         // KVSPAN_DEVICE_WAIT_HOST: work can be held back from the host
   far_memory,        // one allocation of 5 GiB
   bounded_memory,    // one allocation can ask for more than there is
@@ -55,6 +56,7 @@ inline constexpr Need fault_allocation = Need::fault_allocation;
 inline constexpr Need fault_submit = Need::fault_submit;
 inline constexpr Need fault_device = Need::fault_device;
 inline constexpr Need import = Need::import;
+inline constexpr Need no_import = Need::no_import;
 inline constexpr Need wait_host = Need::wait_host;
 inline constexpr Need far_memory = Need::far_memory;
 inline constexpr Need bounded_memory = Need::bounded_memory;

@@ -74,6 +74,9 @@ void RecordListener::OnTestEnd(const ::testing::TestInfo& info) {
   } else {
     fields["result"] = "pass";
   }
+  if (const std::string note = property(result, "note"); !note.empty()) {
+    records_.write("note", {{"case", current_}, {"text", note}});
+  }
   static_cast<void>(std::fflush(nullptr));  // what the plugin printed belongs to this case
   records_.write("end", fields);
 }

@@ -7,6 +7,7 @@
 
 #include "worker/library.hpp"
 #include "worker/probe_parts.hpp"
+#include "worker/retained.hpp"
 #include "worker/rig.hpp"
 
 #include <cstring>
@@ -206,6 +207,9 @@ json probe(const Settings& settings) {
   }
   if (found["ok"] == true) {
     found["options_read"] = options_asked(settings);
+    const Remains left = settled_remains(remembered_process(), settings.retained);
+    found["retained"] = left.listed();
+    found["left"] = left.undeclared;
   }
   return found;
 }

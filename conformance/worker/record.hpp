@@ -9,8 +9,8 @@
 //            "seed": N, "effort": N, "mutation": NAME or "", "pid": N, "cases": N}.
 //   probe    of --probe alone, instead of cases: see below.
 //   begin    {"case": ID, "index": N}. Flushed before the case's fixture is made.
-//   note     {"case": ID or "", "text": TEXT}: a remark, no verdict. The parent takes it; no worker
-//            writes one today.
+//   note     {"case": ID or "", "text": TEXT}: a remark, no verdict: what the first close left and
+//            --retained covers.
 //   failure  {"case": ID, "file": "conformance/cases/x_test.cpp", "line": N, "message": TEXT} and,
 //            where the check has them, "expected": TEXT and "actual": TEXT; "rule": "KV-..." where
 //            the failing check names a rule itself. Several a case are usual. file "" and line 0:
@@ -41,6 +41,8 @@
 //     "workspace_bytes": N}] (decode class, group 1, 1 row, loosest class E1),
 //   "attention_options": {"window": LEVEL, ...} (each option bit alone, at the first pair that
 //     works), "row_classes": {"decode": LEVEL, "prefill": LEVEL}}.
+//   "retained": [{"kind", "pattern", "most", "reason", "names": [TEXT...]}] (an entry of --retained
+//     each, with what the probe's own close left of it), "left": [TEXT...] (what it left besides).
 //   With --tuple also "absent_tuple": "": a worker that is asked for a tuple which the plugin does
 //   not offer says so on stderr and ends with 64 instead.
 //   NAME is f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0; LEVEL is native, converts or unsupported.

@@ -188,6 +188,10 @@ class PluginTest : public CaseTest {
   void reopen(const std::string& option, const std::string& value);
 
  private:
+  /// Where the author declares what stays for the life of the process: opens, works and closes
+  /// once in a process before anything is compared, and fails for what stays undeclared.
+  void open_for_the_first_time();
+
   std::unique_ptr<ProcessState> before_;
   std::unique_ptr<Rig> rig_;
 };

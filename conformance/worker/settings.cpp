@@ -27,6 +27,11 @@ uint32_t cases(const Settings& settings, uint32_t full, uint32_t least) {
   return static_cast<uint32_t>(std::max<uint64_t>(scaled, least));
 }
 
+uint32_t soaked(const Settings& settings, uint32_t full, uint32_t least) {
+  const uint64_t scaled = uint64_t{cases(settings, full, least)} * settings.soak;
+  return static_cast<uint32_t>(std::min<uint64_t>(scaled, UINT32_MAX / 2));
+}
+
 uint64_t Dice::next() {
   state_ += 0x9E3779B97F4A7C15ull;
   uint64_t z = state_;

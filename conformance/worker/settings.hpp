@@ -16,14 +16,24 @@
 
 namespace kvspan::conformance {
 
+/// What the runtime under a plugin may keep for the life of the process: see retained.hpp.
+struct Retained {
+  std::string kind;     // "thread", "descriptor" or "mapping"
+  std::string pattern;  // glob over the thread's name, the descriptor's target, the file's path
+  uint32_t most = 0;    // of its kind in a process
+  std::string reason;
+};
+
 struct Settings {
   std::string plugin_path;
   std::map<std::string, std::string> options;  // of the plugin
   uint32_t device = 0;                         // index
   std::string mutation;                        // see calls.hpp; "" = none
   uint32_t effort_percent = 100;               // scales the number of rounds in a case
+  uint32_t soak = 1;                           // multiplies the rounds of soaked()
   uint64_t seed = 0;                           // moves the dice of every case
   std::vector<Tuple> tuples;                   // types and sizes to look at; empty = all
+  std::vector<Retained> retained;              // declared; empty = nothing may stay
 };
 
 /// The settings of this process: those that adopt() was given, once, before the first case.
@@ -32,6 +42,9 @@ void adopt(const Settings& settings);
 
 /// `full` rounds scaled by the effort, at least `least`.
 uint32_t cases(const Settings& settings, uint32_t full, uint32_t least);
+
+/// The same times the soak: for cases that look for what happens once in very many rounds.
+uint32_t soaked(const Settings& settings, uint32_t full, uint32_t least);
 
 /// A seeded source of numbers whose sequence is the same on every machine and standard library
 /// (splitmix64: Steele, Lea and Flood, OOPSLA 2014).

@@ -8,6 +8,8 @@
 #include "worker/probe.hpp"
 #include "worker/process_state.hpp"
 #include "worker/record.hpp"
+#include "worker/retained.hpp"
+#include "worker/stack_writer.hpp"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -36,9 +38,12 @@ struct Order {
   Settings settings;
   std::vector<std::string> options;
   std::vector<std::string> tuples;
+  std::string retained;  // JSON
   std::string cases;
   bool probe = false;
   int record_fd = -1;
+  int stack_fd = -1;
+  int stack_signal = 0;
 };
 
 int refuse(const std::string& sentence) {
@@ -65,6 +70,12 @@ std::string complete(Order& order) {
   }
   for (const std::string& text : order.tuples) {
     std::string wrong = read_tuple(text, order.settings.tuples.emplace_back());
+    if (!wrong.empty()) {
+      return wrong;
+    }
+  }
+  if (!order.retained.empty()) {
+    std::string wrong = read_retained(order.retained, order.settings.retained);
     if (!wrong.empty()) {
       return wrong;
     }
@@ -208,12 +219,16 @@ int worker_main(int argc, char** argv) {
   app.add_option("--tuple", order.tuples, "K type, V type and head size to look at")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
+  app.add_option("--retained", order.retained, "JSON: what stays for the life of the process");
   app.add_option("--device", order.settings.device, "index");
   app.add_option("--cases", order.cases, "globs apart by ':', or a file of case ids");
   app.add_option("--seed", order.settings.seed, "moves the dice of every case");
   app.add_option("--effort", order.settings.effort_percent, "rounds in percent");
+  app.add_option("--soak", order.settings.soak, "times the rounds of cases that seek rare events");
   app.add_option("--mutate", order.settings.mutation, "perturb results by name");
   app.add_option("--record-fd", order.record_fd, "descriptor for records");
+  app.add_option("--stack-fd", order.stack_fd, "descriptor for stacks");
+  app.add_option("--stack-signal", order.stack_signal, "what asks a thread for its stack");
   app.add_flag("--probe", order.probe, "say what the plugin offers");
   try {
     app.parse(argc, argv);
@@ -226,6 +241,9 @@ int worker_main(int argc, char** argv) {
   }
   if (order.record_fd >= 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no worker outlives its parent
+  }
+  if (order.stack_fd >= 0) {
+    arm_stack_writer(order.stack_fd, order.stack_signal);
   }
   adopt(order.settings);
   remember_process(ProcessState::now());

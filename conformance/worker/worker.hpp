@@ -2,8 +2,9 @@
 // The worker: one process, one plugin, one group of cases. All it is told it is told by arguments.
 //
 //   kvspan-conformance --worker --plugin PATH [--option K=V]... [--device N] [--seed N]
-//     [--effort PERCENT] [--mutate NAME] [--tuple k=T,v=T,hd=N]... [--record-fd FD] --cases GLOBS |
-//     FILE | --probe
+//     [--effort PERCENT] [--soak N] [--mutate NAME] [--tuple k=T,v=T,hd=N]... [--retained JSON]
+//     [--record-fd FD] [--stack-fd FD --stack-signal N]
+//     --cases GLOBS | FILE | --probe
 //
 // --cases: globs apart by ':', or, with a '/' in it, a file with one case id a line. With
 // --record-fd the cases speak through records alone (record.hpp) and nothing is printed. Without it

@@ -2,6 +2,7 @@
 // Lanes: queues, timelines and the order in which waits may be submitted.
 #include "kvspan/core/backend/lane.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -43,9 +44,28 @@ struct Lanes::State {
     }
   }
 
-  // An empty copy behind everything else of the queue, on a fence of its own: the lane's fence may
-  // have failed, and then it says nothing about the work behind the failure.
+  // A lane whose fence is healthy ends with its last value. One whose fence failed ends with an
+  // empty copy, which may be refused for a moment.
   Result<void> drain(std::size_t lane) {
+    if (fences[lane] == nullptr) {  // making the lanes ended here: nothing was submitted
+      return {};
+    }
+    const kvspan_point_t newest{fences[lane], last[lane]};
+    const kvspan_result_t reached = backend.tables().fence->wait(
+        backend.device(), &newest, 1, KVSPAN_WAIT_ALL, UINT64_MAX, nullptr);
+    if (reached == KVSPAN_OK) {
+      return {};
+    }
+    Result<void> drained = drain_failed(lane);
+    for (int more = 1; more < kDrainTries && !drained; ++more) {
+      drained = drain_failed(lane);
+    }
+    return drained;
+  }
+
+  // An empty copy behind everything else of the queue, on a fence of its own: the lane's own says
+  // nothing about the work behind the failure.
+  Result<void> drain_failed(std::size_t lane) {
     const BackendTables& tables = backend.tables();
     kvspan_error_t error = empty_error();
     kvspan_fence_t* fence = nullptr;
@@ -79,6 +99,9 @@ struct Lanes::State {
   // appears.
   static constexpr std::uint64_t kFullQueuePollNs = 1'000'000;
 
+  // What is refused so often is refused for good.
+  static constexpr int kDrainTries = 4;
+
   Backend backend;
   WaitMode waits;
   std::array<kvspan_queue_t*, kLaneCount> queues{};
@@ -97,8 +120,11 @@ Lanes::Lanes(Lanes&&) noexcept = default;
 Lanes& Lanes::operator=(Lanes&&) noexcept = default;
 Lanes::~Lanes() = default;
 
-Result<Lanes> Lanes::create(const Backend& backend, const LaneOptions& options) {
+Result<Lanes> Lanes::create(const Backend& backend,
+                            const LaneOptions& options,
+                            const Moment& from) {
   auto state = std::make_unique<State>(backend, options.waits);
+  state->last = from.values;
   state->depth = options.depth == 0 ? backend.info().depth_max : options.depth;
   auto word = backend.allocate(KVSPAN_MEMORY_HOST, sizeof(std::uint32_t));
   if (!word) {
@@ -121,7 +147,8 @@ Result<Lanes> Lanes::create(const Backend& backend, const LaneOptions& options) 
     kvspan_result_t result =
         tables.queue->create(backend.device(), &queue_options, &state->queues[lane], &error);
     if (result == KVSPAN_OK) {
-      result = tables.fence->create(backend.device(), 0, &state->fences[lane], &error);
+      result =
+          tables.fence->create(backend.device(), from.values[lane], &state->fences[lane], &error);
     }
     if (result != KVSPAN_OK) {
       return tl::unexpected(from_abi(result, error, doing("making", lane)));
@@ -159,8 +186,9 @@ Result<std::uint64_t> Lanes::submit(LaneId lane, const Waits& waits, const Submi
     if (result != KVSPAN_E_QUEUE_FULL || state.last[own] == 0) {
       return tl::unexpected(from_abi(result, error, doing("submitting to", own)));
     }
-    const std::uint64_t settled = reached(lane);
-    if (auto room = wait(lane, settled + 1); !room) {
+    // By now everything may have settled: then there is room, and no next value to wait for.
+    const std::uint64_t next = std::min(reached(lane) + 1, state.last[own]);
+    if (auto room = wait(lane, next); !room) {
       return tl::unexpected(room.error());
     }
   }

@@ -48,6 +48,12 @@ void SequenceHistory::commit(std::uint64_t tokens, const Moment& published) {
   unproven_.push_back({committed_tokens_, published});
 }
 
+void SequenceHistory::load(std::uint64_t tokens) {
+  unproven_.clear();
+  committed_tokens_ = tokens;
+  durable_tokens_ = tokens;
+}
+
 void SequenceHistory::prove(const Moment& reached) {
   while (!unproven_.empty() && is_reached(unproven_.front().published, reached)) {
     durable_tokens_ = unproven_.front().tokens;

@@ -280,6 +280,17 @@ Result<kvspan_point_t> Session::attend(std::uint32_t layer, const AttendRows& ro
 
 Result<void> Session::wait(const kvspan_point_t& point) {
   SessionState& state = *state_;
+  for (const LostPoints& lost : state.lost_points) {
+    if (point.value > lost.after && point.value <= lost.until) {
+      return tl::unexpected(Error{Errc::wait_failed,
+                                  "the work behind this point was given up by a failure that an "
+                                  "earlier call told; its outputs are undefined",
+                                  0,
+                                  0,
+                                  0,
+                                  "session"});
+    }
+  }
   if (auto reached = state.lanes->wait(LaneId::compute, point.value); !reached) {
     return tl::unexpected(state.fail_step(std::move(reached).error()));
   }

@@ -87,6 +87,7 @@ Result<void> Session::load(SequenceId sequence, std::uint64_t tokens, const Page
     return drained;
   }
   state.drop_primed();
+  state.tails->forget(sequence, 0);  // rows of a step that was given up may lie there
   SequenceHistory& history = state.sequences[sequence].history;
   if (auto reserved = history.reserve(*state.host, tokens); !reserved) {
     return reserved;
@@ -104,9 +105,7 @@ Result<void> Session::load(SequenceId sequence, std::uint64_t tokens, const Page
   if (auto sent = state.upload_resident(sequence, pages); !sent) {
     return tl::unexpected(state.fail_step(std::move(sent).error()));
   }
-  // The host wrote these pages itself: they are complete whatever fails later.
-  history.commit(tokens, Moment{});
-  history.prove(Moment{});
+  history.load(tokens);
   return {};
 }
 

@@ -69,9 +69,16 @@ Result<void> SessionState::recover() {
   for (const LaneId lane : {LaneId::compute, LaneId::upload, LaneId::download}) {
     reached.merge(Moment::at(lane, lanes->reached(lane)));
   }
-  auto fresh = Lanes::create(backend, options.lanes);
+  Moment last;
+  for (const LaneId lane : {LaneId::compute, LaneId::upload, LaneId::download}) {
+    last.merge(Moment::at(lane, lanes->last(lane)));
+  }
+  auto fresh = Lanes::create(backend, options.lanes, last);
   if (!fresh) {
     return tl::unexpected(std::move(fresh).error());
+  }
+  if (reached.of(LaneId::compute) != last.of(LaneId::compute)) {
+    lost_points.push_back({reached.of(LaneId::compute), last.of(LaneId::compute)});
   }
   for (Sequence& sequence : sequences) {
     sequence.history.fall_back(reached);
@@ -80,27 +87,40 @@ Result<void> SessionState::recover() {
   drop_primed();
   ring->reset();
   tails->reset();
-  {
-    const std::lock_guard lock(lanes_mutex);
-    lanes.emplace(std::move(*fresh));
-  }
+  replace_lanes(std::move(*fresh));
   failed = false;
   return {};
+}
+
+// A cancellation that came too late for the old lanes goes over to the new ones. The old ones end
+// outside the lock: that waits for the device, and cancel() does not.
+void SessionState::replace_lanes(Lanes fresh) {
+  std::optional<Lanes> old(std::move(fresh));
+  const std::lock_guard lock(lanes_mutex);
+  lanes.swap(old);
+  if (cancel_untold.load()) {
+    lanes->request_cancel();
+  }
 }
 
 // The open step is over. Everything in flight settles first: the engine's rows are its own again
 // when the call returns, and tokens() already tells what is left.
 Error SessionState::fail_step(Error error) {
-  const bool cancelled = lanes->cancel_requested();
+  const bool cancelled = cancel_untold.exchange(false);
   step.reset();
   failed = true;
   // If even this fails (a lost device), begin_step tries again and returns why.
   (void)recover();
-  if (cancelled && error.code != Errc::device_lost) {
-    return error_of(
-        Errc::cancelled, "the step was cancelled; every sequence is at its last commit", "session");
+  return cancelled ? cancelled_or(std::move(error)) : error;
+}
+
+// A lost device is worse news than a cancellation.
+Error SessionState::cancelled_or(Error error) {
+  if (error.code == Errc::device_lost) {
+    return error;
   }
-  return error;
+  return error_of(
+      Errc::cancelled, "the step was cancelled; every sequence is at its last commit", "session");
 }
 
 Result<SequenceId> Session::add_sequence() {
@@ -180,6 +200,7 @@ Result<void> Session::truncate(SequenceId sequence, std::uint64_t tokens) {
 
 void Session::cancel() {
   const std::lock_guard lock(state_->lanes_mutex);
+  state_->cancel_untold.store(true);
   state_->lanes->request_cancel();
 }
 

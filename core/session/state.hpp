@@ -15,6 +15,7 @@
 
 #include "backend/checked_calls.hpp"
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -77,6 +78,12 @@ struct PageRange {
   std::uint64_t end = 0;
 };
 
+// Values (after, until] of the compute lane, which no work reached before a recovery.
+struct LostPoints {
+  std::uint64_t after = 0;
+  std::uint64_t until = 0;
+};
+
 // What a backend was asked for a layer in a phase, and its answer.
 struct AskedShape {
   kvspan_attention_shape_t shape;
@@ -103,7 +110,9 @@ struct SessionState {
   Result<void> make_streams();
   void make_calls();
   Result<void> recover();
+  void replace_lanes(Lanes fresh);
   Error fail_step(Error error);
+  static Error cancelled_or(Error error);
 
   // ---- load.cpp
   Result<void> check_load(std::uint32_t sequence, std::uint64_t tokens) const;
@@ -194,10 +203,13 @@ struct SessionState {
   std::optional<Prefetcher> prefetch;
   std::optional<Step> step;
   bool failed = false;
+  std::vector<LostPoints> lost_points;  // ascending, one a recovery
   Counters counters;
 
-  mutable std::mutex lanes_mutex;  // cancel() against recover(): who may name the lanes now
+  // cancel() against recover(): who may name the lanes now. Never held over a call of the backend.
+  mutable std::mutex lanes_mutex;
   std::optional<Lanes> lanes;
+  std::atomic<bool> cancel_untold{false};  // cancel() was called, and no call has said so yet
 };
 
 }  // namespace kvspan

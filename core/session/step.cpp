@@ -191,9 +191,27 @@ Result<std::uint64_t> SessionState::fetch(const PageGroup& group,
 // know before it hands in rows for positions that are not there any more.
 Result<void> SessionState::check_health() {
   if (failed) {
-    return recover();
+    std::vector<std::uint64_t> told;
+    for (const Sequence& sequence : sequences) {
+      told.push_back(sequence.history.committed_tokens());
+    }
+    if (auto recovered = recover(); !recovered) {
+      Error error = std::move(recovered).error();
+      return tl::unexpected(cancel_untold.exchange(false) ? cancelled_or(std::move(error)) : error);
+    }
+    for (std::size_t index = 0; index < told.size(); ++index) {
+      if (sequences[index].history.committed_tokens() != told[index] && !cancel_untold.load()) {
+        return tl::unexpected(Error{Errc::wait_failed,
+                                    "sequences fell back to their last complete commits when a "
+                                    "failure was recovered from; ask for their tokens",
+                                    0,
+                                    0,
+                                    0,
+                                    "session"});
+      }
+    }
   }
-  if (lanes->cancel_requested()) {
+  if (cancel_untold.load()) {
     return tl::unexpected(fail_step(wrong_step("cancelled between steps")));
   }
   if (auto healthy = lanes->health(); !healthy) {

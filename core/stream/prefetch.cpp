@@ -33,6 +33,7 @@ Result<void> Prefetcher::pump() {
     }
     auto ready = fetch_(next.group, next.slots);
     if (!ready) {
+      ring_->untake(static_cast<std::uint32_t>(next.slots.size()));
       return tl::unexpected(std::move(ready).error());
     }
     next.ready = *ready;

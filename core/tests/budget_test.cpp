@@ -33,6 +33,46 @@ TEST(Budget, LongContextHasTheKnownSizes) {
   EXPECT_EQ(all->regions.resident_bytes, 6979321856U);
 }
 
+// Whatever the last bytes of an arena are, and though slots are no multiple of the alignment of
+// regions.
+TEST(Budget, APlanIsNeverLargerThanItsArena) {
+  PlanRequest request;
+  request.geometry.layers.assign(2, {KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 8, 8, 1, 1});
+  request.geometry.page_tokens = 5;
+  request.stream.group_pages = 32;  // a ring as large as the arena allows
+  request.geometry.alignment = 16;
+  request.context_tokens = 400;
+  request.prefill_rows_fixed = 8;
+  request.capabilities = fixed(caps_of(1, 2, 0));
+  const auto least = plan(request);
+  ASSERT_TRUE(least.has_value()) << least.error().message;
+  ASSERT_NE(least->slot_bytes % 256, 0U);
+  for (std::uint64_t more = 0; more < 2000; ++more) {
+    request.arena_bytes = least->minimum_arena_bytes + more;
+    const auto found = plan(request);
+    ASSERT_TRUE(found.has_value()) << found.error().message;
+    ASSERT_LE(found->regions.total_bytes(), request.arena_bytes) << more << " above the minimum";
+  }
+}
+
+// All layers' splits lie in the same places: as many as the layer with the most has, each as large
+// as the largest layer's.
+TEST(Budget, StatesOfMixedLayersFitTheirRegion) {
+  PlanRequest request;
+  LayerGeometry narrow{KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 64, 64, 1, 1};
+  narrow.window_tokens = 32;  // more splits are open than without
+  const LayerGeometry wide{KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 64, 256, 4, 24};
+  request.geometry.layers = {narrow, wide};
+  request.context_tokens = 4096;
+  request.decode_rows = 16;
+  request.prefill_rows_fixed = 16;
+  request.capabilities = fixed(caps_of(4, 8, 0));
+  const auto found = plan(request);
+  ASSERT_TRUE(found.has_value()) << found.error().message;
+  const std::uint64_t state_bytes = 16ULL * 24 * (256 + 2) * sizeof(float);
+  EXPECT_GE(found->regions.states_bytes, found->decode_splits_in_flight * state_bytes);
+}
+
 // States of 8 + 1 splits of one row and of a prefill row, one accumulator: counted by hand.
 TEST(Budget, MinimumIsTheSumOfItsParts) {
   const PlanRequest request = long_context();

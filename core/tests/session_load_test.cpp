@@ -86,6 +86,37 @@ TEST(SessionLoad, ALoadedHistoryHasTheBitsOfAWrittenOne) {
   }
 }
 
+// Rows that a given-up step wrote into the page in which the loaded history will end.
+TEST(SessionLoad, ALoadAfterAStepThatWasGivenUpHasItsOwnRows) {
+  constexpr std::uint64_t kFew = 5;
+  SessionOptions options = plain_options(30'000);
+  options.stream.resident_pages_max = 0;
+  std::vector<Outputs> runs;
+  for (const int given_up : {0, 1}) {
+    StubRig rig;
+    auto session = Session::open(rig.backend(), options);
+    ASSERT_TRUE(session.has_value()) << session.error().message;
+    const SequenceId sequence = *session->add_sequence();
+    Engine engine(rig.backend(), *session, options, 16);
+    const StepRows part{sequence, 1};
+    if (given_up != 0) {
+      Buffer rows = make_buffer(rig.backend(), 16, 2, 16);
+      WriteRows write;
+      write.k = write.v = rows.rows();
+      for (std::uint32_t element = 0; element < 32; ++element) {
+        rows.row(0)[element] = 100.0F;
+      }
+      ASSERT_TRUE(session->begin_step({&part, 1}, Phase::decode).has_value());
+      ASSERT_TRUE(session->write(0, write).has_value());
+      session->cancel_step();
+    }
+    ASSERT_TRUE(session->load(sequence, kFew, engine_pages(options.geometry)).has_value());
+    ASSERT_TRUE(
+        engine.step({{sequence, 7, kFew, 1}}, Phase::decode, &runs.emplace_back()).has_value());
+  }
+  EXPECT_TRUE(same_bits(runs[0], runs[1]));
+}
+
 TEST(SessionLoad, WhatFailsLeavesAnEmptySequence) {
   StubRig rig;
   const SessionOptions options = plain_options(30'000);

@@ -183,6 +183,41 @@ TEST(SequenceHistory, FallsBackToTheNewestCompleteCommit) {
   EXPECT_EQ(history.committed_tokens(), 15U);
 }
 
+// A refused fetch leaves the ring as it was, whether or not anybody gives up because of it.
+TEST(Prefetcher, ARefusedFetchTakesNoSlots) {
+  SlotRing ring(0, 6);
+  bool refuse = true;
+  std::vector<std::uint32_t> into;
+  Prefetcher prefetch(
+      ring,
+      [&](const PageGroup&, const std::vector<std::uint32_t>& slots) -> Result<std::uint64_t> {
+        if (refuse) {
+          return tl::unexpected(Error{Errc::internal, "refused"});
+        }
+        into.insert(into.end(), slots.begin(), slots.end());
+        return 1;
+      });
+  prefetch.demand(groups_of(2, 6, 3), {});
+  EXPECT_FALSE(prefetch.pump().has_value());
+  EXPECT_EQ(ring.taken(), 0U);
+  refuse = false;
+  prefetch.demand(groups_of(2, 6, 3), {});
+  ASSERT_TRUE(prefetch.pump().has_value());
+  EXPECT_EQ(ring.taken(), 6U);
+  EXPECT_EQ(into, (std::vector<std::uint32_t>{0, 1, 2, 3, 4, 5}));
+}
+
+// What the host wrote itself does not fall with copies from before the history was emptied.
+TEST(SequenceHistory, LoadedRowsLastWhateverFails) {
+  SequenceHistory history(1, 4);
+  history.commit(10, down(6));
+  history.truncate(0);
+  history.load(7);
+  history.commit(2, down(8));
+  history.fall_back(down(0));
+  EXPECT_EQ(history.committed_tokens(), 7U);
+}
+
 TEST(SequenceHistory, TruncationSurvivesAFallBack) {
   SequenceHistory history(1, 4);
   history.commit(20, down(1));

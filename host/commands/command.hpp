@@ -26,6 +26,7 @@ RunCommand add_inspect(CLI::App& app, const GlobalOptions& global);
 RunCommand add_plan(CLI::App& app, const GlobalOptions& global);
 RunCommand add_generate(CLI::App& app, const GlobalOptions& global);
 RunCommand add_bench(CLI::App& app, const GlobalOptions& global);
+RunCommand add_sim(CLI::App& app, const GlobalOptions& global);
 
 // Of `bench`: the link alone.
 RunCommand add_bench_link(CLI::App& bench, const GlobalOptions& global);

@@ -11,6 +11,7 @@
 #include "attention/rules.hpp"
 #include "layout.hpp"
 #include "queue.hpp"
+#include "thread.hpp"
 
 #include <cstddef>
 #include <cstring>
@@ -29,6 +30,7 @@ unsigned long long number(uint64_t value) {
 
 // How many devices there are; cudaSuccess with 0 is a driver without a card.
 cudaError_t count_devices(uint32_t& count) noexcept {
+  const SignalsBlocked blocked;  // the driver may start threads
   int version = 0;
   count = 0;
   if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0) {

@@ -7,6 +7,7 @@
 #include "codec.hpp"
 #include "copy.hpp"
 #include "device.hpp"
+#include "thread.hpp"
 
 namespace kvspan::cuda {
 
@@ -98,6 +99,7 @@ kvspan_result_t open_device(Plugin& plugin,
                             kvspan_device_t** out_device,
                             kvspan_error_t* error,
                             const char* where) {
+  const SignalsBlocked blocked;  // the driver starts threads
   Device* const device = plugin.host.make<Device>(plugin);
   if (device == nullptr) {
     return report_no_host_memory(sizeof(Device), error, where);

@@ -54,6 +54,7 @@ cudaError_t Queue::make_events() {
 }
 
 kvspan_result_t Queue::start(const Reserved& wanted, kvspan_error_t* error, const char* where) {
+  const SignalsBlocked blocked;  // the driver may start a thread for the first event that sleeps
   ring_ = Block::of(device_.host, sizeof(Packet) * depth_);
   measurement_block_ = Block::of(device_.host, sizeof(kvspan_measurement_t) * kMeasurementsMax);
   if (ring_.data() == nullptr || measurement_block_.data() == nullptr) {

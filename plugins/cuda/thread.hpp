@@ -9,6 +9,27 @@
 
 namespace kvspan::cuda {
 
+// Blocks all signals of the calling thread while it lives: threads that CUDA's driver starts
+// meanwhile inherit that, and never run a handler of the host's.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() noexcept {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+  SignalsBlocked(SignalsBlocked&&) = delete;
+  SignalsBlocked& operator=(SignalsBlocked&&) = delete;
+
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
 class Thread {
  public:
   Thread() = default;
@@ -25,12 +46,8 @@ class Thread {
   [[nodiscard]] bool start(void (*body)(void*), void* argument) noexcept {
     body_ = body;
     argument_ = argument;
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const SignalsBlocked blocked;
     started_ = pthread_create(&thread_, nullptr, main, this) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return started_;
   }
 

@@ -5,7 +5,10 @@
  * Read next: ../misbehaving_test.py. */
 #include "kvspan/kvspan.h"
 
+#include "vendor_runtime.h"
+
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +19,9 @@
 #define MISBEHAVE_PRINT 4
 #define MISBEHAVE_GARBAGE 5
 #define MISBEHAVE_HANG 6
+#define MISBEHAVE_HANG_DEAF 7      /* blocks every signal first */
+#define MISBEHAVE_RUNTIME 8        /* its runtime keeps a thread and a descriptor */
+#define MISBEHAVE_THREAD_AN_OPEN 9 /* and one thread more with every open */
 
 KVSPAN_PLUGIN_NOTE("misbehaving", "kvspan tests", "0.1.0", 2u, "");
 
@@ -43,7 +49,12 @@ static kvspan_result_t KVSPAN_CALL fill(kvspan_queue_t* queue,
   *nowhere = 1;
 #elif MISBEHAVE == MISBEHAVE_EXIT
   _exit(0);
-#elif MISBEHAVE == MISBEHAVE_HANG
+#elif MISBEHAVE == MISBEHAVE_HANG || MISBEHAVE == MISBEHAVE_HANG_DEAF
+#if MISBEHAVE == MISBEHAVE_HANG_DEAF
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, NULL);
+#endif
   for (;;) {
     pause();
   }
@@ -80,6 +91,16 @@ kvspan_result_t KVSPAN_CALL kvspan_plugin_open_0(const kvspan_open_info_t* info,
     return KVSPAN_E_INTERNAL;
   }
   memcpy((void*)&open_stub, (const void*)&entry, sizeof entry);
+#if MISBEHAVE == MISBEHAVE_RUNTIME || MISBEHAVE == MISBEHAVE_THREAD_AN_OPEN
+  if (vendor_start() != 0) {
+    return KVSPAN_E_INTERNAL;
+  }
+#endif
+#if MISBEHAVE == MISBEHAVE_THREAD_AN_OPEN
+  if (vendor_start_thread() != 0) {
+    return KVSPAN_E_INTERNAL;
+  }
+#endif
   const kvspan_result_t result = open_stub(info, plugin, error);
   if (result == KVSPAN_OK) {
     real_table = plugin->table;

@@ -166,14 +166,16 @@ Plan streaming_minimum(const Basis& basis, const Candidate& rows) {
 Plan streaming_layout(const Basis& basis, const Candidate& rows) {
   const PlanRequest& request = basis.request;
   Plan out = streaming_minimum(basis, rows);
-  const std::uint64_t spare_bytes = request.arena_bytes - out.total_bytes();
+  // Regions end on their alignment: what the arena has behind its last multiple is no room.
+  const std::uint64_t usable_bytes = request.arena_bytes / kRegionAlignment * kRegionAlignment;
+  const std::uint64_t spare_bytes = usable_bytes - out.total_bytes();
   if (place(basis, spare_bytes, out)) {
     set_regions(basis, rows, out);
     return out;
   }
   set_ring(basis, spare_bytes / basis.slot_bytes, out);
   set_regions(basis, rows, out);
-  const std::uint64_t room_bytes = request.arena_bytes - out.total_bytes();
+  const std::uint64_t room_bytes = usable_bytes - out.total_bytes();
   const std::uint32_t most = std::min(basis.pages_a_sequence, request.stream.resident_pages_max);
   ResidentGrowth growth(basis, room_bytes, out.resident_pages);
   growth.grow(Sees::everything, most);

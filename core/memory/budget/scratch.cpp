@@ -27,6 +27,7 @@ std::uint32_t splits_open(const kvspan_attention_caps_t& caps,
 Result<Scratch> scratch(const Basis& basis, Phase phase, std::uint32_t rows) {
   Scratch total;
   std::uint64_t run_bytes = 0;
+  std::uint64_t state_max = 0;  // of any layer: every layer's splits lie in the same places
   for (std::size_t layer = 0; layer < basis.pages.size(); ++layer) {
     const LayerGeometry& geometry = basis.request.geometry.layers[layer];
     auto caps = basis.request.capabilities(layer, phase, rows);
@@ -45,8 +46,7 @@ Result<Scratch> scratch(const Basis& basis, Phase phase, std::uint32_t rows) {
     const std::uint32_t in_flight =
         phase == Phase::decode ? splits_open(*caps, geometry.window_tokens, rows) : 1;
     total.splits_in_flight = std::max(total.splits_in_flight, in_flight);
-    total.states_bytes =
-        std::max(total.states_bytes, align_up(in_flight * state, kRegionAlignment));
+    state_max = std::max(state_max, state);
     total.accumulators_bytes =
         std::max(total.accumulators_bytes, align_up(state, kRegionAlignment));
     const std::uint64_t workspace = std::max(
@@ -54,6 +54,7 @@ Result<Scratch> scratch(const Basis& basis, Phase phase, std::uint32_t rows) {
     total.workspace_bytes = std::max(total.workspace_bytes, align_up(workspace, kRegionAlignment));
     run_bytes = std::max(run_bytes, align_up(caps->run_workspace_bytes, kRegionAlignment));
   }
+  total.states_bytes = align_up(total.splits_in_flight * state_max, kRegionAlignment);
   // Where everything is on the device, one call does all of a layer. It uses the places of states
   // and accumulators, which are not in use then, and what it needs beyond them.
   const std::uint64_t shared_bytes = total.states_bytes + total.accumulators_bytes;

@@ -243,8 +243,12 @@ void AttentionTask::fill_entry(uint32_t index, Uses& uses) {
   entry.span_count = from.span_count;
   for (uint32_t s = 0; s < from.span_count; ++s) {
     const kvspan_span_t& span = from.spans[s];
+    const bool far = span.token_count != 0 &&
+                     (memory_of(span.k.memory)->kind != KVSPAN_MEMORY_DEVICE ||
+                      (!latent_ && memory_of(span.v.memory)->kind != KVSPAN_MEMORY_DEVICE));
     *next_span_++ = {span.first_token,
                      span.token_count,
+                     far ? 1u : 0u,
                      fill_plane(span.k, span.token_count, uses),
                      fill_plane(span.v, latent_ ? 0 : span.token_count, uses)};
   }

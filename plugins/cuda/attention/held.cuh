@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a kernel finds the descriptors of its call: in its arguments, in the queue's room, or in host memory. Device code
-// only. Read first: HeldCall in kernel.hpp.
+// Where a kernel finds the descriptors of its call: in its arguments, in the queue's room, or in host
+// memory. Device code only. Read first: HeldCall in kernel.hpp.
 #pragma once
 
 #include "attention/kernel.hpp"
@@ -21,8 +21,27 @@ __device__ const T* reach(const HeldCall& call, const T* pointer) {
   return reinterpret_cast<const T*>((call.room != nullptr ? call.room : call.held) + offset);
 }
 
-// The addresses inside a descriptor that was copied from the call.
-__device__ inline void reach_all(const HeldCall& call, EntryView& entry) {
+// A call whose first descriptors a block has copied to shared memory, in one trip.
+struct NearCall {
+  const AttentionCallView& view;
+  const HeldCall& call;
+  const uint8_t* near;
+  uint32_t near_bytes;
+};
+
+template <class T>
+__device__ const T* reach(const NearCall& call, const T* pointer) {
+  const uint64_t offset =
+      reinterpret_cast<uint64_t>(pointer) - reinterpret_cast<uint64_t>(call.call.from);
+  return pointer != nullptr && offset < call.near_bytes
+             ? reinterpret_cast<const T*>(call.near + offset)
+             : reach(call.call, pointer);
+}
+
+// The addresses inside a descriptor that was copied from the call. What begins near ends near: see
+// copy_near.
+template <class Call>
+__device__ inline void reach_all(const Call& call, EntryView& entry) {
   entry.spans = reach(call, entry.spans);
   entry.visible_end = reach(call, entry.visible_end);
   entry.window_begin = reach(call, entry.window_begin);
@@ -30,13 +49,15 @@ __device__ inline void reach_all(const HeldCall& call, EntryView& entry) {
   entry.positions = reach(call, entry.positions);
 }
 
-__device__ inline void reach_all(const HeldCall& call, SpanView& span) {
+template <class Call>
+__device__ inline void reach_all(const Call& call, SpanView& span) {
   span.k.page_list = reach(call, span.k.page_list);
   span.v.page_list = reach(call, span.v.page_list);
 }
 
 // The item of a block; a whole warp asks for the same.
-__device__ inline AdvanceWork item_at(const HeldCall& call, uint64_t block, uint32_t tile_pairs) {
+template <class Call>
+__device__ inline AdvanceWork item_at(const Call& call, uint64_t block, uint32_t tile_pairs) {
   const AttentionCallView& view = call.view;
   if (view.advances != nullptr) {
     const AdvanceWork* const items = reach(call, view.advances);

@@ -37,6 +37,7 @@ struct PlaneView {
 struct SpanView {
   uint64_t first_token;
   uint64_t token_count;
+  uint64_t far;  // 1: in the host's memory
   PlaneView k;
   PlaneView v;  // unused with V_IN_K
 };

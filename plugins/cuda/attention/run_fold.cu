@@ -15,34 +15,108 @@ namespace {
 constexpr uint32_t kWarps = 4;
 constexpr uint32_t kWarpElements = kHeadSizeMax / kWarps;
 constexpr uint32_t kLaneElements = kWarpElements / 32;
-constexpr uint32_t kAhead = 8;  // states whose u is on its way
+constexpr uint32_t kAhead = 16;  // states whose u is fetched together
+constexpr uint32_t kChunks = 4;  // so many times, all but the last at once
+constexpr uint32_t kRound = kChunks * kAhead;
+static_assert(kRound == 64);  // splits that the lanes know two of each
+
+// The folds of 32 splits of a pair, split i in lane i. What a fold does to l and u depends on the
+// maxima alone, and the maximum of all splits before is a running one: so all lanes know theirs
+// after five exchanges, instead of one fold after another.
+struct Folds {
+  Fold fold;
+  float l;  // of the split
+};
+
+// The lane's split, `there` or not; `before`: the maximum of all splits before these 32, which
+// becomes that of all up to the last of them.
+__device__ Folds folds_of(bool there, float2 ml, float& before) {
+  const uint32_t lane = threadIdx.x % 32;
+  float top = there ? ml.x : -INFINITY;
+  top = lane == 0 ? larger_or_nan(before, top) : top;
+  for (uint32_t step = 1; step < 32; step *= 2) {
+    const float other = __shfl_up_sync(~0u, top, step);
+    top = lane >= step ? larger_or_nan(other, top) : top;
+  }
+  const float of_others = __shfl_up_sync(~0u, top, 1);
+  const float mine = lane == 0 ? before : of_others;
+  before = __shfl_sync(~0u, top, 31);
+  return {fold_of(mine, there ? ml.x : -INFINITY), ml.y};
+}
+
+// The fold that lane `from` knows.
+__device__ Fold shuffled(const Fold& fold, int from) {
+  return {static_cast<FoldKind>(__shfl_sync(~0u, static_cast<uint32_t>(fold.kind), from)),
+          0.0f,
+          __shfl_sync(~0u, fold.ours, from),
+          __shfl_sync(~0u, fold.theirs, from)};
+}
+
+// folded() without branches.
+__device__ float chosen(const Fold& fold, float mine, float source) {
+  const float both = static_cast<float>(
+      fma(static_cast<double>(mine),
+          static_cast<double>(fold.ours),
+          static_cast<double>(source) * static_cast<double>(fold.theirs)));
+  return fold.kind == FoldKind::keep ? mine : fold.kind == FoldKind::take ? source : both;
+}
+
+// Folds the splits that lanes from `lane` on know, whose u is `ahead`. A split that is not there has
+// a neutral maximum and is kept out by that.
+__device__ void fold_chunk(const Folds& folds,
+                           uint32_t lane,
+                           const float (&ahead)[kAhead][kLaneElements],
+                           float& l,
+                           float (&u)[kLaneElements]) {
+#pragma unroll
+  for (uint32_t a = 0; a < kAhead; ++a) {
+    const auto from = static_cast<int>(lane + a);
+    const Fold fold = shuffled(folds.fold, from);
+    l = chosen(fold, l, __shfl_sync(~0u, folds.l, from));
+#pragma unroll
+    for (uint32_t i = 0; i < kLaneElements; ++i) {
+      u[i] = chosen(fold, u[i], ahead[a][i]);
+    }
+  }
+}
+
+// A pair's states, of which a lane has elements first, first + 32, ...
+struct Source {
+  const EntryView& entry;
+  uint64_t pair;
+  uint32_t size;
+  uint32_t first;
+
+  // Whether there is the lane's one of the 32 splits from `begin` on.
+  __device__ bool has(uint64_t begin) const {
+    return begin + threadIdx.x % 32 < entry.run_count;
+  }
+
+  // Its {m, l}.
+  __device__ float2 numbers(uint64_t begin) const {
+    const uint64_t split = begin + threadIdx.x % 32;
+    const uint8_t* const at = entry.run_states + split * entry.run_stride + entry.run_ml;
+    return has(begin) ? reinterpret_cast<const float2*>(at)[pair] : float2{};
+  }
+
+  // u of the kAhead splits from `begin` on.
+  __device__ void load(uint64_t begin, float (&u)[kAhead][kLaneElements]) const {
+#pragma unroll
+    for (uint32_t a = 0; a < kAhead; ++a) {
+      const auto* const state =
+          reinterpret_cast<const float*>(entry.run_states + (begin + a) * entry.run_stride);
+#pragma unroll
+      for (uint32_t i = 0; i < kLaneElements; ++i) {
+        const uint32_t e = first + 32 * i;
+        u[a][i] = begin + a < entry.run_count && e < size ? state[pair * size + e] : 0.0f;
+      }
+    }
+  }
+};
 
 struct Numbers {
   float m = -INFINITY;
   float l = 0.0f;
-};
-
-// {m, l} of the splits of a pair: split i in lane i % 32, fetched together.
-class SplitNumbers {
- public:
-  __device__ SplitNumbers(const EntryView& entry, uint64_t pair) : entry_(entry), pair_(pair) {}
-
-  // Of split `split`, asked for in ascending order by the whole warp.
-  __device__ Numbers at(uint64_t split) {
-    const uint32_t lane = threadIdx.x % 32;
-    if (split % 32 == 0 && split + lane < entry_.run_count) {
-      const auto* const ml = reinterpret_cast<const float2*>(
-          entry_.run_states + (split + lane) * entry_.run_stride + entry_.run_ml);
-      mine_ = ml[pair_];
-    }
-    const auto from = static_cast<int>(split % 32);
-    return {__shfl_sync(~0u, mine_.x, from), __shfl_sync(~0u, mine_.y, from)};
-  }
-
- private:
-  const EntryView& entry_;
-  uint64_t pair_;
-  float2 mine_{};
 };
 
 __device__ void write(const HeldCall& call,
@@ -80,33 +154,29 @@ __global__ void __launch_bounds__(32 * kWarps)
   const uint32_t size = call.view.problem.head_size_v;
   const uint32_t first = threadIdx.x / 32 * kWarpElements + threadIdx.x % 32;
   ptx::wait_for_previous_kernel();
-  SplitNumbers splits(entry, index);
+  const Source source{entry, index, size, first};
   Numbers into;
   float u[kLaneElements] = {};
-  for (uint64_t begin = 0; begin < entry.run_count; begin += kAhead) {
-    float ahead[kAhead][kLaneElements];
+  for (uint64_t begin = 0; begin < entry.run_count; begin += kRound) {
+    const float2 ml[2] = {source.numbers(begin), source.numbers(begin + 32)};
+    float ahead[kChunks - 1][kAhead][kLaneElements];
 #pragma unroll
-    for (uint32_t a = 0; a < kAhead; ++a) {
-      const auto* const state = reinterpret_cast<const float*>(
-          entry.run_states + (begin + a) * entry.run_stride);
-#pragma unroll
-      for (uint32_t i = 0; i < kLaneElements; ++i) {
-        const uint32_t e = first + 32 * i;
-        ahead[a][i] = begin + a < entry.run_count && e < size ? state[index * size + e] : 0.0f;
-      }
+    for (uint32_t chunk = 0; chunk + 1 < kChunks; ++chunk) {
+      source.load(begin + kAhead * chunk, ahead[chunk]);
     }
+    Folds folds{};
 #pragma unroll
-    for (uint32_t a = 0; a < kAhead; ++a) {
-      if (begin + a >= entry.run_count) {
+    for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
+      const uint64_t split = begin + kAhead * chunk;
+      if (split >= entry.run_count) {
         break;
       }
-      const Numbers source = splits.at(begin + a);
-      const Fold fold = fold_of(into.m, source.m);
-      into.m = fold.m;
-      into.l = folded(fold, into.l, source.l);
-#pragma unroll
-      for (uint32_t i = 0; i < kLaneElements; ++i) {
-        u[i] = folded(fold, u[i], ahead[a][i]);
+      if (chunk % 2 == 0) {
+        folds = folds_of(source.has(begin + 16 * chunk), ml[chunk / 2], into.m);
+      }
+      fold_chunk(folds, kAhead * (chunk % 2), ahead[chunk % (kChunks - 1)], into.l, u);
+      if (chunk == 0) {
+        source.load(begin + kAhead * (kChunks - 1), ahead[0]);
       }
     }
   }

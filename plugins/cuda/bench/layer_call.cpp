@@ -16,6 +16,9 @@ namespace {
 
 constexpr std::uint64_t kRotatedBytes = 600'000'000;
 constexpr std::uint64_t kCallsMax = 48;  // with more, launching waits until the queue moves on
+constexpr std::uint32_t kPreparedDepth = 128;
+constexpr std::uint32_t kPreparedItems = 64;
+constexpr std::uint32_t kPreparedPages = 8192;
 constexpr std::uint64_t kOutBytesMax = std::uint64_t{256} << 20;
 
 // Bound of the default error class on max |error| / max |V|, |V| < 1 here.
@@ -134,6 +137,30 @@ void LayerCall::make_shape() {
   shape_.tokens_max = history_.asked().tokens;
   caps_ = take(rig_.backend().query(shape_), "asking for the shape");
   workspace_ = device_memory(rig_, std::max<std::uint64_t>(caps_.run_workspace_bytes, 1));
+  prepare();
+}
+
+// A session of another row may have told the device of fewer rows.
+void LayerCall::prepare() const {
+  kvspan_prepare_t request{};
+  request.struct_size = sizeof request;
+  request.depth = kPreparedDepth;
+  request.segments_max = kPreparedItems;
+  request.codec_items_max = kPreparedItems;
+  request.attention_items_max = kPreparedItems;
+  request.spans_max = kPreparedItems;
+  request.page_list_max = kPreparedPages;
+  request.shape_count = 1;
+  request.shapes = &shape_;
+  kvspan_prepared_t prepared{};
+  prepared.struct_size = sizeof prepared;
+  const Backend& backend = rig_.backend();
+  kvspan_error_t error{};
+  error.struct_size = sizeof error;
+  if (backend.tables().device->prepare(backend.device(), &request, &prepared, &error) !=
+      KVSPAN_OK) {
+    throw Failure(std::string("preparing for the shape: ") + error.message);
+  }
 }
 
 void LayerCall::make_rows() {

@@ -63,6 +63,7 @@ class LayerCall {
 
  private:
   void make_shape();
+  void prepare() const;
   void make_rows();
   kvspan_point_t run(std::uint64_t set, std::span<const kvspan_point_t> waits);
   [[nodiscard]] double measured_seconds() const;

@@ -33,7 +33,7 @@ run_tests() {
 
 run_conformance() {
   timeout 540 bin/kvspan-conformance "$plugin" --jobs "${JOBS:-4}" --budget "${BUDGET:-240s}" \
-    --timeout 60s --quiet --out "$out/suite" > "$out/suite.log" 2>&1
+    --timeout 60s --retained retained.json --quiet --out "$out/suite" > "$out/suite.log" 2>&1
   local status=$?
   tail -n 25 "$out/suite.log"
   tar -C "$out" -czf "$out/suite.tar.gz" suite && rm -r "$out/suite"

@@ -2,14 +2,15 @@
 // What a block of the tensor-core kernel is made of. Three kinds of warps work on granules of 64
 // tokens, each on the next one while the others are still behind:
 //   4 loading warps       bring rows of K and V into slots of shared memory (load.cuh)
-//   8 scoring warps       K times Q, the running maximum, weights P (scores.cuh)
+//   8 or 16 scoring warps K times Q, the running maximum, weights P (scores.cuh)
 //   8 summing warps       u = u * kept + V times P, folding, outputs (values.cuh)
-// A scoring warp takes 16 tokens and one half of the head size, a summing warp an eighth of the
-// head size. Which numbers are added in which order depends on tokens and elements only: not on the
-// number of pairs, on cuts or on slots. Device code only.
+// A scoring warp takes 16 tokens; four make a group, and groups take granules in turn. A summing warp
+// takes an eighth of the head size. Which numbers are added in which order depends on tokens and
+// elements only: not on the number of pairs, on cuts or on slots. Device code only.
 #pragma once
 
 #include "attention/fold.cuh"
+#include "attention/held.cuh"
 #include "attention/kernel.hpp"
 #include "attention/tensor/ptx.cuh"
 #include "attention/tensor/sides.cuh"
@@ -18,27 +19,20 @@
 
 namespace kvspan::cuda::tensor {
 
-inline constexpr uint32_t kRoleWarps = 8;  // as many as kVWarps
-inline constexpr uint32_t kRoleThreads = 32 * kRoleWarps;
+inline constexpr uint32_t kSumWarps = 8;  // as many as kVWarps
+inline constexpr uint32_t kSumThreads = 32 * kSumWarps;
 inline constexpr uint32_t kLoadWarps = 4;
 inline constexpr uint32_t kLoadThreads = 32 * kLoadWarps;
-inline constexpr uint32_t kThreads = 2 * kRoleThreads + kLoadThreads;
-// Registers of a thread of each role: together no more than the block was started with, which is
-// 96 a thread: the pool that setmaxnreg draws from.
-inline constexpr uint32_t kLoaderRegisters = 56;
-inline constexpr uint32_t kScorerRegisters = 80;
-inline constexpr uint32_t kSummerRegisters = 128;
-static_assert(kLoadThreads * kLoaderRegisters + kRoleThreads * (kScorerRegisters + kSummerRegisters) <=
-              96 * kThreads);
-inline constexpr uint32_t kTokenTiles = kTokens / 16;
+inline constexpr uint32_t kTokenTiles = kTokens / 16;  // warps of a group of scoring warps
+inline constexpr uint32_t kGroupThreads = 32 * kTokenTiles;
+inline constexpr uint32_t kGroupsMax = 4;
 inline constexpr uint32_t kSlotsMax = 8;
-inline constexpr uint32_t kWeightSlots = 2;
 
 // Named barriers; those of pairs of scoring warps are kPairBarrier + token tile.
-inline constexpr uint32_t kScoreBarrier = 1;
 inline constexpr uint32_t kValueBarrier = 2;
 inline constexpr uint32_t kPairBarrier = 3;  // to 6
 inline constexpr uint32_t kQueryBarrier = 7;
+inline constexpr uint32_t kGroupBarrier = 8;  // to 11, a group of scoring warps each
 
 // Weights are kept times 2^15, so that those far below the largest stay normal in f16. Powers of
 // two change no other bit; l and u carry the factor too and lose it when they leave.
@@ -65,20 +59,27 @@ struct PairsOf {
 // What the scoring warps tell the summing ones of a granule, beside the weights.
 template <uint32_t kPairs>
 struct Weighed {
-  uint64_t bits[kPairs];  // tokens that the pair sees; only where not all pairs see all
+  uint64_t bits[kPairs];  // tokens that the pair sees
   alignas(16) float kept[kPairs];  // what the old l and u are multiplied with
   float m[kPairs];     // afterwards
 };
 
-template <uint32_t kPairs>
+// Descriptors of a call that are brought to shared memory, where that is all of them.
+inline constexpr uint32_t kNearBytes = 1024;
+
+template <uint32_t kPairs, uint32_t kGroups>
 struct Kept {
+  static constexpr uint32_t weight_slots = kGroups == 1 ? 2 : kGroups;
+  // A group posts maxima while others still read those of so many granules before.
+  static constexpr uint32_t top_slots = 4 * kGroups;
+
+  alignas(16) uint8_t near[kNearBytes];
   EntryView entry;
   AdvanceWork item;
   SpanView spans[kLoadWarps];  // the one that a loading warp found last
   PairsOf<kPairs> pairs;
-  Weighed<kPairs> weighed[kWeightSlots];
-  // Of a granule, a token tile each; the next granule's while a slow warp still reads this one's.
-  alignas(16) float tops[2][kPairs][kTokenTiles];
+  Weighed<kPairs> weighed[weight_slots];
+  alignas(16) float tops[top_slots][kPairs][kTokenTiles];  // of a granule, a token tile each
   Fold fold[kPairs];
   Finish finish[kPairs];
   uint64_t seen_begin;  // tokens that some pair may see
@@ -94,8 +95,9 @@ struct Kept {
   uint64_t k_empty[kSlotsMax];
   uint64_t v_full[kSlotsMax];
   uint64_t v_empty[kSlotsMax];
-  uint64_t p_full[kWeightSlots];
-  uint64_t p_empty[kWeightSlots];
+  uint64_t tops_full[top_slots];
+  uint64_t p_full[weight_slots];
+  uint64_t p_empty[weight_slots];
 };
 
 constexpr uint32_t round128(uint32_t bytes) {
@@ -113,50 +115,92 @@ struct Layout {
   static constexpr uint32_t q_bytes = q_parts * pairs * q_stride;
   static constexpr uint32_t p_stride = 2 * (pairs + (kTiles % 2 == 0 ? 8 : 0));
   static constexpr uint32_t p_bytes = kTokens * p_stride;
-  // Where only the lower half finishes scores, the upper one is a granule ahead of it.
-  static constexpr uint32_t finishers = kTiles == 1 ? kRoleWarps / 2 : kRoleWarps;  // warps
-  static constexpr uint32_t exchanges = kTiles == 1 ? 2 : 1;
-  static constexpr uint32_t exchange_bytes = exchanges * kTiles * kTokenTiles * 32 * 16;
-
-  static constexpr uint32_t kept_at = 0;
-  static constexpr uint32_t q_at = round128(sizeof(Kept<pairs>));
-  static constexpr uint32_t p_at = q_at + round128(q_bytes);
-  static constexpr uint32_t exchange_at = p_at + kWeightSlots * round128(p_bytes);
-  static constexpr uint32_t k_made_at = exchange_at + round128(exchange_bytes);
-  static constexpr uint32_t v_made_at = k_made_at + round128(2 * K::made_bytes);
-  static constexpr uint32_t slots_at = v_made_at + round128(V::made_bytes);
   static constexpr uint32_t limit = 232448;  // bytes a block may have on 9.0
-
-  static constexpr uint32_t slots_fit =
-      (limit - slots_at) / (round128(K::slot_bytes) + round128(V::slot_bytes));
-  static constexpr uint32_t slots = slots_fit < kSlotsMax ? slots_fit : kSlotsMax;
-  static_assert(slots >= 1);
   static constexpr uint32_t k_slot_bytes = round128(K::slot_bytes);
   static constexpr uint32_t v_slot_bytes = round128(V::slot_bytes);
+
+  // With so many groups of scoring warps: bytes of all but the slots, and how many slots fit.
+  template <uint32_t kGroups>
+  static constexpr uint32_t before_slots = round128(sizeof(Kept<pairs, kGroups>)) +
+                                           round128(q_bytes) +
+                                           Kept<pairs, kGroups>::weight_slots * round128(p_bytes) +
+                                           round128(2 * K::made_bytes) + round128(V::made_bytes);
+  template <uint32_t kGroups>
+  static constexpr uint32_t slots_fit = (limit - before_slots<kGroups>) / (k_slot_bytes + v_slot_bytes);
+
+  // As many slots as groups, since a group that is further ahead than the slots would take the end of
+  // one phase for that of the next. Rows that are made have room for one group, whose warps the
+  // others help to make them. Four were faster than two for three tiles (226 us, 259 us), slower for
+  // one (168 us, 156 us), and for more there are not enough registers.
+  static constexpr uint32_t groups = K::made_bytes != 0                ? 1
+                                     : kTiles == 3 && slots_fit<4> >= 4 ? 4
+                                     : slots_fit<2> >= 2                ? 2
+                                                                        : 1;
+  static constexpr uint32_t k_readers = groups == 1 ? 2 * kTokenTiles : kTokenTiles;  // warps
+  static constexpr uint32_t slots = slots_fit<groups> < kSlotsMax ? slots_fit<groups> : kSlotsMax;
+  static_assert(slots >= 1);
+
+  using Numbers = Kept<pairs, groups>;
+  static constexpr uint32_t q_at = round128(sizeof(Numbers));
+  static constexpr uint32_t p_at = q_at + round128(q_bytes);
+  static constexpr uint32_t k_made_at = p_at + Numbers::weight_slots * round128(p_bytes);
+  static constexpr uint32_t v_made_at = k_made_at + round128(2 * K::made_bytes);
+  static constexpr uint32_t slots_at = v_made_at + round128(V::made_bytes);
   static constexpr uint32_t v_slots_at = slots_at + slots * k_slot_bytes;
   static constexpr uint32_t bytes = v_slots_at + slots * v_slot_bytes;
+};
+
+// The warps of a block, in this order; registers of a thread of each role are at most those that the
+// block is started with, all together: the pool that setmaxnreg draws from.
+template <class K, class V, uint32_t kTiles>
+struct Roles {
+  static constexpr uint32_t score_warps = kTokenTiles * (Layout<K, V, kTiles>::groups == 4 ? 4 : 2);
+  static constexpr uint32_t first_summer = score_warps;
+  static constexpr uint32_t first_loader = score_warps + kSumWarps;
+  static constexpr uint32_t threads = 32 * (first_loader + kLoadWarps);
+
+  static constexpr bool many = score_warps == 16;
+  static constexpr uint32_t registers = many ? 72 : 96;
+  static constexpr uint32_t loader_registers = 56;
+  static constexpr uint32_t scorer_registers = many ? 64 : kTiles < 6 ? 80 : 96;
+  static constexpr uint32_t summer_registers = many ? 96 : 208 - scorer_registers;
+  static_assert(kLoadThreads * loader_registers + 32 * score_warps * scorer_registers +
+                    kSumThreads * summer_registers <=
+                registers * threads);
 };
 
 // A block's shared memory and its call.
 template <class K, class V, uint32_t kTiles>
 struct Block {
   using Places = Layout<K, V, kTiles>;
+  using Warps = Roles<K, V, kTiles>;
+  using Numbers = typename Places::Numbers;
   static constexpr uint32_t pairs = Places::pairs;
 
   const HeldCall& call;
   const Problem& problem;
   uint8_t* shared;
 
-  __device__ Kept<pairs>& kept() const { return *reinterpret_cast<Kept<pairs>*>(shared); }
+  __device__ Numbers& kept() const { return *reinterpret_cast<Numbers*>(shared); }
+
+  // The call with the descriptors that copy_near brought.
+  __device__ NearCall near() const {
+    return {call.view, call, kept().near, call.bytes <= kNearBytes ? call.bytes : 0};
+  }
+
+  // By a warp.
+  __device__ void copy_near() const {
+    const auto* const from = reinterpret_cast<const uint4*>(call.room != nullptr ? call.room : call.held);
+    for (uint32_t i = threadIdx.x % 32; 16 * i < near().near_bytes; i += 32) {
+      reinterpret_cast<uint4*>(kept().near)[i] = from[i];
+    }
+    __syncwarp();
+  }
 
   __device__ uint8_t* q() const { return shared + Places::q_at; }
 
   __device__ uint8_t* p(uint32_t slot) const {
     return shared + Places::p_at + slot * round128(Places::p_bytes);
-  }
-
-  __device__ float4* exchange() const {
-    return reinterpret_cast<float4*>(shared + Places::exchange_at);
   }
 
   __device__ uint8_t* k_made() const { return shared + Places::k_made_at; }
@@ -241,8 +285,8 @@ struct Stretch {
   __device__ uint64_t token(uint32_t granule) const { return first + uint64_t{kTokens} * granule; }
 };
 
-template <uint32_t kPairs>
-__device__ Stretch stretch_of(const Kept<kPairs>& kept, uint64_t first, uint64_t stop) {
+template <class Numbers>
+__device__ Stretch stretch_of(const Numbers& kept, uint64_t first, uint64_t stop) {
   const uint64_t closed = kept.open_begin > first ? kept.open_begin - first : 0;
   const uint64_t end = kept.open_end < stop ? kept.open_end : stop;
   return {first,
@@ -253,8 +297,8 @@ __device__ Stretch stretch_of(const Kept<kPairs>& kept, uint64_t first, uint64_t
 }
 
 // Calls visit(stretch) for all that the item walks, by ascending token; all roles see the same.
-template <uint32_t kPairs, class Visit>
-__device__ void for_each_stretch(const Kept<kPairs>& kept, Visit&& visit) {
+template <class Numbers, class Visit>
+__device__ void for_each_stretch(const Numbers& kept, Visit&& visit) {
   const AdvanceWork& item = kept.item;
   const bool whole = item.walk == Walk::splits;
   const uint64_t each = whole ? kept.entry.split_tokens : item.end - item.first;

@@ -35,7 +35,7 @@ __device__ inline __half2 bytes_as_half2(uint32_t word) {
   return ptx::half2_of(__byte_perm(word, 0x64646464u, kSelector));
 }
 
-// A warp's K operands of a granule: 16 tokens, one half of the head size.
+// A warp's K operands of a granule: 16 tokens.
 template <class Side>
 class KOperand;
 
@@ -47,21 +47,21 @@ template <kvspan_type_t kType, uint32_t kElements>
 class KOperand<Fixed<kType, kElements>> {
  public:
   static constexpr bool scales_products = true;
-  static constexpr uint32_t blocks = kElements / 64;  // of a half; even, so that alignment is known
+  static constexpr uint32_t blocks = kElements / 32;
   static constexpr uint32_t block_bytes = block_shape(kType).bytes;
   static constexpr float bias = kType == KVSPAN_TYPE_Q8_0 ? 1152.0f : 1032.0f;
   static_assert(kType == KVSPAN_TYPE_Q8_0 || kType == KVSPAN_TYPE_Q4_0);
 
   // `tile`: the first of the 16 rows, in the slot.
-  __device__ KOperand(const Problem&, const uint8_t* tile, uint8_t*, uint32_t half) {
+  __device__ KOperand(const Problem&, const uint8_t* tile, uint8_t*) {
     constexpr uint32_t kStride = slot_stride(kType, kElements);
     const uint32_t g = threadIdx.x % 32 / 4;
-    rows_[0] = tile + g * kStride + half * blocks * block_bytes;
+    rows_[0] = tile + g * kStride;
     rows_[1] = rows_[0] + 8 * kStride;
   }
 
-  // Calls visit(step, operands, scales) for each block of two steps of 16 elements; steps are
-  // counted from the half's first, scales are those of tokens g and g + 8.
+  // Calls visit(step, operands, scales) for each block of two steps of 16 elements; scales are those
+  // of tokens g and g + 8.
   template <class Visit>
   __device__ void for_each_block(Visit&& visit) const {
     const uint32_t q = threadIdx.x % 4;
@@ -97,33 +97,27 @@ class KOperand<Fixed<kType, kElements>> {
     return *reinterpret_cast<const uint32_t*>(at);
   }
 
-  // The same of eight bytes, in loads of 8 where the address is known to allow it.
+  // The same of eight bytes, in loads of 8 where the address allows it: rows begin at multiples of 8.
   __device__ static uint2 load_eight(const uint8_t* at, uint32_t b) {
-    constexpr bool kWide = blocks * block_bytes % 8 == 0;
     const uint32_t place = (b * block_bytes + 2) % 8;
     if (b % 2 == 0) {
       const auto* const words = reinterpret_cast<const uint32_t*>(at - 2);
       uint32_t w[3];
-      if (kWide && place == 2) {
+      if (place == 2) {
         const uint2 two = *reinterpret_cast<const uint2*>(words);
         w[0] = two.x;
         w[1] = two.y;
         w[2] = words[2];
-      } else if (kWide) {
+      } else {
         const uint2 two = *reinterpret_cast<const uint2*>(words + 1);
         w[0] = words[0];
         w[1] = two.x;
         w[2] = two.y;
-      } else {
-        w[0] = words[0];
-        w[1] = words[1];
-        w[2] = words[2];
       }
       return make_uint2(__byte_perm(w[0], w[1], 0x5432), __byte_perm(w[1], w[2], 0x5432));
     }
     const auto* const words = reinterpret_cast<const uint32_t*>(at);
-    return kWide && place == 0 ? *reinterpret_cast<const uint2*>(words)
-                               : make_uint2(words[0], words[1]);
+    return place == 0 ? *reinterpret_cast<const uint2*>(words) : make_uint2(words[0], words[1]);
   }
 
   // Four bytes as f16: 1024 more.
@@ -167,29 +161,48 @@ class KOperand {
  public:
   static constexpr bool scales_products = false;
 
-  __device__ KOperand(const Problem& problem, const uint8_t* tile, uint8_t* made, uint32_t half) {
+  // `made`: where make() has put these rows, if the side's rows are made.
+  __device__ KOperand(const Problem& problem, const uint8_t* tile, const uint8_t* made) {
     const uint32_t size = Side::elements(problem.head_size_k);
     const kvspan_type_t type = Side::type(problem.k_type);
-    const uint32_t all = size / 16;
-    const uint32_t lower = (all + 1) / 2;
-    steps_ = half == 0 ? lower : all - lower;
-    const uint32_t first = half * lower * 16;
+    steps_ = size / 16;
     uint32_t stride = Side::stride(type, size);
     const uint8_t* rows = tile;
     if constexpr (Side::made_bytes != 0) {
       if (!is_half(type)) {
-        make_rows(type, tile, stride, first, 16 * steps_, 16, made, made + Side::made_bytes, size);
         rows = made;
         stride = made_stride(size);
         rest_ = Side::made_bytes;
       }
     }
     const uint32_t lane = threadIdx.x % 32;
-    address_ = ptx::shared_address(rows + (lane % 16) * stride) + 2 * first + lane / 16 * 16;
+    address_ = ptx::shared_address(rows + (lane % 16) * stride) + lane / 16 * 16;
   }
 
-  // Calls visit(step, operand) for each step of 16 elements, counted from the half's first; once
-  // more with the second numbers where there are any.
+  // One half of the elements of 16 rows, by a warp.
+  __device__ static void make(const Problem& problem,
+                              const uint8_t* tile,
+                              uint8_t* made,
+                              uint32_t half) {
+    const uint32_t size = Side::elements(problem.head_size_k);
+    const kvspan_type_t type = Side::type(problem.k_type);
+    if (is_half(type)) {
+      return;
+    }
+    const uint32_t lower = (size / 16 + 1) / 2 * 16;
+    make_rows(type,
+              tile,
+              Side::stride(type, size),
+              half * lower,
+              half == 0 ? lower : size - lower,
+              16,
+              made,
+              made + Side::made_bytes,
+              size);
+  }
+
+  // Calls visit(step, operand) for each step of 16 elements; once more with the second numbers where
+  // there are any.
   template <class Visit>
   __device__ void for_each_step(Visit&& visit) const {
 #pragma unroll 4

@@ -21,48 +21,53 @@ class Kernel {
   static constexpr uint32_t pairs = Owner::pairs;
 
   __device__ Kernel(const HeldCall& call, uint8_t* shared)
-      : call_(call.view), held_(call), block_{call, call.view.problem, shared}, warp_(threadIdx.x / 32) {}
+      : call_(call.view), block_{call, call.view.problem, shared}, warp_(threadIdx.x / 32) {}
 
   __device__ void run() const {
     init();
     open_item(blockIdx.x);
-    if (warp_ < kRoleWarps) {
-      ptx::give_registers<kScorerRegisters>();
+    if (warp_ < Owner::Warps::first_summer) {
+      ptx::set_registers<Owner::Warps::scorer_registers, Owner::Warps::registers>();
       Scorer<K, V, kTiles>(block_).walk();
-    } else if (warp_ < 2 * kRoleWarps) {
-      ptx::take_registers<kSummerRegisters>();
+    } else if (warp_ < Owner::Warps::first_loader) {
+      ptx::set_registers<Owner::Warps::summer_registers, Owner::Warps::registers>();
       Summer<K, V, kTiles>(block_).walk();
     } else {
-      ptx::give_registers<kLoaderRegisters>();
+      ptx::set_registers<Owner::Warps::loader_registers, Owner::Warps::registers>();
       Loader<K, V, kTiles>(block_).walk();
     }
   }
 
  private:
   __device__ void init() const {
-    Kept<pairs>& kept = block_.kept();
+    typename Owner::Numbers& kept = block_.kept();
     if (threadIdx.x < kSlotsMax) {
       ptx::init(&kept.k_full[threadIdx.x], 32);
       ptx::init(&kept.v_full[threadIdx.x], 32);
-      ptx::init(&kept.k_empty[threadIdx.x], kRoleWarps);
-      ptx::init(&kept.v_empty[threadIdx.x], kRoleWarps);
+      ptx::init(&kept.k_empty[threadIdx.x], Owner::Places::k_readers);
+      ptx::init(&kept.v_empty[threadIdx.x], kSumWarps);
     }
-    if (threadIdx.x < kWeightSlots) {
-      ptx::init(&kept.p_full[threadIdx.x], Owner::Places::finishers);
-      ptx::init(&kept.p_empty[threadIdx.x], kRoleWarps);
+    if (threadIdx.x < Owner::Numbers::weight_slots) {
+      ptx::init(&kept.p_full[threadIdx.x], kTokenTiles);
+      ptx::init(&kept.p_empty[threadIdx.x], kSumWarps);
+    }
+    if (threadIdx.x < Owner::Numbers::top_slots) {
+      ptx::init(&kept.tops_full[threadIdx.x], kTokenTiles);
     }
     ptx::fence_init();
   }
 
   __device__ void open_item(uint64_t number) const {
-    Kept<pairs>& kept = block_.kept();
+    typename Owner::Numbers& kept = block_.kept();
     const Problem& problem = call_.problem;
-    if (warp_ == 2 * kRoleWarps) {
-      const AdvanceWork item = item_at(held_, number, call_.tile_pairs);
-      copy_struct(&kept.entry, reach(held_, call_.entries) + item.entry);
+    if (warp_ == Owner::Warps::first_loader) {
+      block_.copy_near();
+      const NearCall near = block_.near();
+      const AdvanceWork item = item_at(near, number, call_.tile_pairs);
+      copy_struct(&kept.entry, reach(near, call_.entries) + item.entry);
       if (threadIdx.x % 32 == 0) {
         kept.item = item;
-        reach_all(held_, kept.entry);
+        reach_all(near, kept.entry);
       }
       __syncwarp();
       const uint64_t tiles = tiles_of(kept.entry.row_count, problem.group, call_.tile_pairs);
@@ -82,13 +87,13 @@ class Kernel {
       }
     }
     __syncthreads();
-    if (warp_ >= 2 * kRoleWarps) {
+    if (warp_ >= Owner::Warps::first_loader) {
       return;  // rows can come while queries do
     }
-    for (uint32_t pair = warp_; pair < pairs; pair += 2 * kRoleWarps) {
+    for (uint32_t pair = warp_; pair < pairs; pair += Owner::Warps::first_loader) {
       load_query(pair);
     }
-    ptx::sync(kQueryBarrier, 2 * kRoleThreads);
+    ptx::sync(kQueryBarrier, 32 * Owner::Warps::first_loader);
   }
 
   __device__ void load_pair(uint32_t pair, bool there, uint64_t number, uint32_t kv_head) const {
@@ -111,7 +116,7 @@ class Kernel {
 
   // What some pair sees, and what every pair does.
   __device__ void find_ranges(uint32_t count) const {
-    Kept<pairs>& kept = block_.kept();
+    typename Owner::Numbers& kept = block_.kept();
     uint64_t seen_begin = UINT64_MAX;
     uint64_t seen_end = 0;
     uint64_t open_begin = 0;
@@ -145,7 +150,7 @@ class Kernel {
   // 1, so that it fits 16 bits whatever its size. An f32 query becomes two numbers an element.
   __device__ void load_query(uint32_t pair) const {
     using Places = typename Owner::Places;
-    Kept<pairs>& kept = block_.kept();
+    typename Owner::Numbers& kept = block_.kept();
     const RowsView& rows = kept.entry.q;
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t size = K::elements(call_.problem.head_size_k);
@@ -217,13 +222,12 @@ class Kernel {
   }
 
   const AttentionCallView& call_;
-  const HeldCall& held_;
   const Owner block_;
   const uint32_t warp_;
 };
 
 template <class K, class V, uint32_t kTiles>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__((Roles<K, V, kTiles>::threads), 1)
     tensor_kernel(const __grid_constant__ HeldCall call) {
   extern __shared__ __align__(128) uint8_t shared[];
   if (block_is_cancelled(call.view.cancel, blockIdx.x)) {
@@ -235,7 +239,10 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <class K, class V, uint32_t kTiles>
 cudaError_t launch_tiles(cudaStream_t stream, const HeldCall& call) {
   tensor_kernel<K, V, kTiles>
-      <<<static_cast<uint32_t>(call.view.blocks), kThreads, Layout<K, V, kTiles>::bytes, stream>>>(call);
+      <<<static_cast<uint32_t>(call.view.blocks),
+         Roles<K, V, kTiles>::threads,
+         Layout<K, V, kTiles>::bytes,
+         stream>>>(call);
   return cudaGetLastError();
 }
 

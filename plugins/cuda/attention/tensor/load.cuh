@@ -2,10 +2,10 @@
 // The loading warps: the rows of each granule that some pair sees, into the next free slots; a warp
 // takes every fourth granule, so that its chain of addresses may be four granules long. Of fewer
 // slots than that, only as many warps work: a warp further ahead would take the end of a phase for
-// that of the one before. Where the
-// rows of a granule follow each other they come by one bulk copy, else in units of 16 bytes, a lane
-// each: bulk copies of single rows were seven times slower. Rows that are not aligned for that are
-// copied two bytes a lane. Page numbers lie in host memory: 32 are fetched at once. Device code only.
+// that of the one before. Where the rows of a granule follow each other they come by one bulk copy,
+// else in units of 16 bytes, a lane each: bulk copies of single rows were seven times slower, but
+// from the host. Rows that are not aligned for that are copied two bytes a lane. Of page numbers 32
+// are fetched at once. Device code only.
 #pragma once
 
 #include "attention/held.cuh"
@@ -80,7 +80,7 @@ class Loader {
   static constexpr uint32_t warps = slots < kLoadWarps ? slots : kLoadWarps;
 
   __device__ explicit Loader(const Owner& block)
-      : block_(block), warp_((threadIdx.x - 2 * kRoleThreads) / 32), lane_(threadIdx.x % 32) {}
+      : block_(block), warp_(threadIdx.x / 32 - Owner::Warps::first_loader), lane_(threadIdx.x % 32) {}
 
   // All granules of the item.
   __device__ void walk() {
@@ -179,7 +179,7 @@ class Loader {
     }
     copy_struct(&span(), &kept.entry.spans[low]);
     if (lane_ == 0) {
-      reach_all(block_.call, span());
+      reach_all(block_.near(), span());
     }
     __syncwarp();
     k_rows_.holds = v_rows_.holds = false;
@@ -219,6 +219,8 @@ class Loader {
       } else {
         ptx::arrive(to.full);
       }
+    } else if (span().far != 0) {
+      load_far(to, to_stride, bytes, rows, skew, wanted);
     } else {
       const uint32_t units = round16(row_bytes) / 16;
       if (Side::units != 0 && ~wanted == 0) {
@@ -227,6 +229,31 @@ class Loader {
         load_wanted(to.slot, to_stride, units, rows.base - skew, rows.stride, wanted);
       }
       ptx::arrive_behind_units(to.full);
+    }
+  }
+
+  // Rows of the host's memory, a bulk copy each: that asks the link for more at once than units of 16
+  // bytes do, and the time to begin it is nothing there.
+  __device__ void load_far(const Target& to,
+                           uint32_t slot_stride,
+                           uint32_t row_bytes,
+                           const Cursor& rows,
+                           uint32_t skew,
+                           uint64_t wanted) const {
+    const uint64_t mine = wanted >> lane_ & (1ull << 32 | 1);
+    const auto count = static_cast<uint32_t>(__popcll(mine));
+    if (count == 0) {
+      ptx::arrive(to.full);
+      return;
+    }
+    ptx::arrive_expecting(to.full, count * row_bytes);
+    for (uint32_t token = lane_; token < kTokens; token += 32) {
+      if ((wanted >> token & 1) != 0) {
+        ptx::bulk_load(to.slot + token * slot_stride,
+                       rows.base - skew + uint64_t{token} * rows.stride,
+                       row_bytes,
+                       to.full);
+      }
     }
   }
 

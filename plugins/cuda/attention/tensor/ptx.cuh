@@ -99,15 +99,14 @@ __device__ inline void let_next_kernel_start() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-// Registers of a thread of this warpgroup from here on.
-template <uint32_t kRegisters>
-__device__ inline void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
-}
-
-template <uint32_t kRegisters>
-__device__ inline void give_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+// Registers of a thread of this warpgroup from here on; `kBefore` before.
+template <uint32_t kRegisters, uint32_t kBefore>
+__device__ inline void set_registers() {
+  if constexpr (kRegisters > kBefore) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+  } else if constexpr (kRegisters < kBefore) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+  }
 }
 
 // ---- matrices: thread (g, q) of a warp is lane 4 g + q ----
@@ -166,6 +165,13 @@ __device__ inline float max_nan(float x, float y) {
   float z = 0.0f;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
   return z;
+}
+
+// word & mask | bits, in one instruction: the compiler takes two where both are constants.
+__device__ inline uint32_t masked_or(uint32_t word, uint32_t mask, uint32_t bits) {
+  uint32_t out = 0;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(out) : "r"(word), "r"(mask), "r"(bits));
+  return out;
 }
 
 __device__ inline uint32_t bits_of(__half2 value) {

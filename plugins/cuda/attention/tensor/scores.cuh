@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scoring warps: products of a granule's keys with all queries of the tile, scores, the running
-// maximum of each pair, weights. A product is the sum over the lower half of the head size plus
-// that over the upper half, each by ascending element. Device code only.
+// maximum of each pair, weights. A product is a sum by ascending element. Groups of warps take
+// granules in turn, so that some multiply while others wait for maxima: a group posts the maxima of
+// its granule, and knows all before the granule from its own last one and what the other groups
+// posted since. Device code only.
 #pragma once
 
 #include "attention/tensor/block.cuh"
@@ -15,42 +17,45 @@ class Scorer {
   using Owner = Block<K, V, kTiles>;
   using Places = typename Owner::Places;
   static constexpr uint32_t slots = Places::slots;
-  static constexpr uint32_t own_max = (kTiles + 1) / 2;  // tiles of 8 pairs that a warp finishes
 
   __device__ explicit Scorer(const Owner& block)
       : block_(block),
         lane_(threadIdx.x % 32),
         token_tile_(threadIdx.x / 32 % kTokenTiles),
-        half_(threadIdx.x / 32 / kTokenTiles) {}
+        group_(threadIdx.x / 32 / kTokenTiles) {}
 
   // All granules of the item.
   __device__ void walk() {
-    const Kept<Owner::pairs>& kept = block_.kept();
+    const typename Owner::Numbers& kept = block_.kept();
     const Problem& problem = block_.problem;
     two_parts_ = Places::q_parts == 2 && block_.q_parts() == 2;
     bent_ = problem.soft_cap != 0.0f || problem.slopes != nullptr;
+    makes_ = K::made_bytes != 0 && !is_half(K::type(problem.k_type));
     const bool resumes = kept.item.walk == Walk::resume;
     for_each_stretch(kept, [&](const Stretch& stretch) {
       begin(resumes);
       for (uint32_t granule = 0; granule < stretch.granules; ++granule) {
-        score(stretch, granule);
+        if (Places::groups == 1 ? group_ == 0 : number_ % Places::groups == group_) {
+          score(stretch, granule);
+        } else if (Places::groups == 1) {
+          help();
+        }
+        ring_.next(slots);
+        ++number_;
       }
     });
   }
 
  private:
-  // The pair of column c of the i-th tile that this warp finishes.
+  // The pair of column c of the i-th tile.
   __device__ uint32_t pair_of(uint32_t i, uint32_t c) const {
-    return 8 * (2 * i + half_) + 2 * (lane_ % 4) + c;
+    return 8 * i + 2 * (lane_ % 4) + c;
   }
 
-  // Whether there is an i-th tile.
-  __device__ bool has(uint32_t i) const { return 2 * i + half_ < kTiles; }
-
   __device__ void begin(bool resumes) {
-    const Kept<Owner::pairs>& kept = block_.kept();
+    const typename Owner::Numbers& kept = block_.kept();
 #pragma unroll
-    for (uint32_t i = 0; i < own_max; ++i) {
+    for (uint32_t i = 0; i < kTiles; ++i) {
 #pragma unroll
       for (uint32_t c = 0; c < 2; ++c) {
         const uint32_t pair = pair_of(i, c);
@@ -63,63 +68,97 @@ class Scorer {
     }
   }
 
-  __device__ void score(const Stretch& stretch, uint32_t granule) {
-    Kept<Owner::pairs>& kept = block_.kept();
-    float products[kTiles][4] = {};
-    ptx::wait(&kept.k_full[ring_.slot], ring_.parity);
-    if (two_parts_) {
-      multiply<Places::q_parts>(products);
-    } else {
-      multiply<1>(products);
+  __device__ const uint8_t* k_tile() const {
+    const uint32_t stride =
+        K::stride(K::type(block_.problem.k_type), K::elements(block_.problem.head_size_k));
+    return block_.k_slot(ring_.slot) + block_.kept().k_skew[ring_.slot] + 16 * token_tile_ * stride;
+  }
+
+  __device__ uint8_t* made_tile() const {
+    return block_.k_made() +
+           16 * token_tile_ * made_stride(K::elements(block_.problem.head_size_k));
+  }
+
+  // Both warps of a token tile make half of its rows each.
+  __device__ void make_half() const {
+    if constexpr (K::made_bytes != 0) {
+      KOperand<K>::make(block_.problem, k_tile(), made_tile(), group_);
+      ptx::sync(kPairBarrier + token_tile_, 64);
     }
+  }
+
+  // A warp of the second group where there is one only.
+  __device__ void help() const {
+    typename Owner::Numbers& kept = block_.kept();
+    ptx::wait(&kept.k_full[ring_.slot], ring_.parity);
+    if (makes_) {
+      make_half();
+      ptx::sync(kPairBarrier + token_tile_, 64);  // what was made has been multiplied
+    }
+    leave_k();
+  }
+
+  __device__ void leave_k() const {
     __syncwarp();
     if (lane_ == 0) {
-      ptx::arrive(&kept.k_empty[ring_.slot]);
+      ptx::arrive(&block_.kept().k_empty[ring_.slot]);
     }
-    ring_.next(slots);
-    float own[own_max][4];
-    turn_ ^= 1;
-    unite(products, own);
-    if (kTiles == 1 && half_ == 1) {
-      return;  // the lower half finishes the only tile
+  }
+
+  __device__ void score(const Stretch& stretch, uint32_t granule) {
+    typename Owner::Numbers& kept = block_.kept();
+    float own[kTiles][4] = {};
+    ptx::wait(&kept.k_full[ring_.slot], ring_.parity);
+    if (makes_) {
+      make_half();
     }
-    Weighed<Owner::pairs>& told = kept.weighed[weights_.slot];
-    ptx::wait(&kept.p_empty[weights_.slot], weights_.parity ^ 1);
+    if (two_parts_) {
+      multiply<Places::q_parts>(own);
+    } else {
+      multiply<1>(own);
+    }
+    if (makes_) {
+      ptx::sync(kPairBarrier + token_tile_, 64);
+    }
+    leave_k();
+    const uint32_t place = number_ % Owner::Numbers::weight_slots;
+    uint64_t* const free = &kept.p_empty[place];
+    const uint32_t free_parity = number_ / Owner::Numbers::weight_slots % 2 ^ 1;
+    Weighed<Owner::pairs>& told = kept.weighed[place];
     if (stretch.is_open(granule) && !bent_) {
       make_scores<true>(own, 0, told);
-    } else {
-      const uint64_t first = stretch.token(granule);
-      if (threadIdx.x < Owner::pairs) {
-        told.bits[threadIdx.x] = block_.visible_bits(threadIdx.x, first, stretch.stop);
+      ptx::wait(free, free_parity);
+      const uint32_t pair = threadIdx.x % kGroupThreads;
+      if (pair < Owner::pairs) {
+        told.bits[pair] = ~0ull;
       }
-      ptx::sync(kScoreBarrier, 32 * Places::finishers);
+    } else {
+      ptx::wait(free, free_parity);
+      const uint32_t pair = threadIdx.x % kGroupThreads;
+      const uint64_t first = stretch.token(granule);
+      if (pair < Owner::pairs) {
+        told.bits[pair] = block_.visible_bits(pair, first, stretch.stop);
+      }
+      ptx::sync(kGroupBarrier + group_, kGroupThreads);
       make_scores<false>(own, first, told);
     }
-    weigh(own, told);
+    take_tops(granule);
+    weigh(own, told, block_.p(place));
     __syncwarp();
     if (lane_ == 0) {
-      ptx::arrive(&kept.p_full[weights_.slot]);
+      ptx::arrive(&kept.p_full[place]);
     }
-    weights_.next(kWeightSlots);
   }
 
   // kParts: of a query; see Layout::q_parts.
   template <uint32_t kParts>
   __device__ void multiply(float (&products)[kTiles][4]) const {
-    const Kept<Owner::pairs>& kept = block_.kept();
-    const Problem& problem = block_.problem;
-    const uint32_t size = K::elements(problem.head_size_k);
-    const uint32_t stride = K::stride(K::type(problem.k_type), size);
-    const uint8_t* const tile =
-        block_.k_slot(ring_.slot) + kept.k_skew[ring_.slot] + 16 * token_tile_ * stride;
-    uint8_t* const made = block_.k_made() + 16 * token_tile_ * made_stride(size);
-    const KOperand<K> keys(problem, tile, made, half_);
-    const uint32_t first = half_ * ((size / 16 + 1) / 2);  // step
+    const typename Owner::Numbers& kept = block_.kept();
+    const KOperand<K> keys(block_.problem, k_tile(), made_tile());
     const uint8_t* const q = block_.q() + (lane_ / 4) * Places::q_stride + 16 * (lane_ % 4);
     if constexpr (KOperand<K>::scales_products) {
       keys.for_each_block([&](uint32_t step, const uint32_t(&a)[2][4], const float(&scales)[2]) {
-        const float* const biases =
-            &kept.pairs.q_bias[(first + step) / 2][2 * (lane_ % 4)];
+        const float* const biases = &kept.pairs.q_bias[step / 2][2 * (lane_ % 4)];
 #pragma unroll
         for (uint32_t j = 0; j < kTiles; ++j) {
           const float2 begin = *reinterpret_cast<const float2*>(biases + 8 * j);
@@ -127,7 +166,7 @@ class Scorer {
 #pragma unroll
           for (uint32_t part = 0; part < kParts; ++part) {
             const uint4 b = *reinterpret_cast<const uint4*>(
-                q + (part * Owner::pairs + 8 * j) * Places::q_stride + 32 * (first + step));
+                q + (part * Owner::pairs + 8 * j) * Places::q_stride + 32 * step);
             ptx::multiply<K::is_bf16>(sums, a[0], b.x, b.y);
             ptx::multiply<K::is_bf16>(sums, a[1], b.z, b.w);
           }
@@ -139,13 +178,12 @@ class Scorer {
       });
     } else {
       keys.for_each_step([&](uint32_t step, const uint32_t(&a)[4]) {
-        const uint32_t at = first + step;
 #pragma unroll
         for (uint32_t j = 0; j < kTiles; ++j) {
 #pragma unroll
           for (uint32_t part = 0; part < kParts; ++part) {
             const uint2 b = *reinterpret_cast<const uint2*>(
-                q + (part * Owner::pairs + 8 * j) * Places::q_stride + at / 2 * 64 + at % 2 * 8);
+                q + (part * Owner::pairs + 8 * j) * Places::q_stride + step / 2 * 64 + step % 2 * 8);
             ptx::multiply<K::is_bf16>(products[j], a, b.x, b.y);
           }
         }
@@ -153,56 +191,17 @@ class Scorer {
     }
   }
 
-  // Adds the sums of both halves: the warps of the lower half finish the even tiles, those of the
-  // upper half the odd ones. Constant indices only, so that all stays in registers.
-  __device__ void unite(const float (&products)[kTiles][4],
-                        float (&own)[own_max][4]) const {
-    float4* const place = block_.exchange() + token_tile_ * 32 + lane_ +
-                          turn_ % Places::exchanges * kTiles * kTokenTiles * 32;
-    const bool lower = half_ == 0;
-#pragma unroll
-    for (uint32_t i = 0; i < own_max; ++i) {
-      constexpr uint32_t kLast = kTiles - 1;
-      const bool both = 2 * i + 1 < kTiles;
-      const float(&even)[4] = products[2 * i];
-      const float(&odd)[4] = products[both ? 2 * i + 1 : kLast];
-      if (both || !lower) {
-        place[(2 * i + (lower ? 1 : 0)) * kTokenTiles * 32] = make_float4(lower ? odd[0] : even[0],
-                                                                          lower ? odd[1] : even[1],
-                                                                          lower ? odd[2] : even[2],
-                                                                          lower ? odd[3] : even[3]);
-      }
-#pragma unroll
-      for (uint32_t e = 0; e < 4; ++e) {
-        own[i][e] = lower ? even[e] : odd[e];
-      }
-    }
-    ptx::sync(kPairBarrier + token_tile_, 64);
-#pragma unroll
-    for (uint32_t i = 0; i < own_max; ++i) {
-      if (has(i)) {
-        const float4 other = place[(2 * i + half_) * kTokenTiles * 32];
-        own[i][0] = __fadd_rn(own[i][0], other.x);
-        own[i][1] = __fadd_rn(own[i][1], other.y);
-        own[i][2] = __fadd_rn(own[i][2], other.z);
-        own[i][3] = __fadd_rn(own[i][3], other.w);
-      }
-    }
-  }
-
   // Scores in natural units in place of products, -infinity where the pair does not see the token;
-  // the largest of the token tile to shared memory. kPlain: every pair sees all, scores are products.
+  // the largest of the token tile is posted. kPlain: every pair sees all, scores are products.
   template <bool kPlain>
-  __device__ void make_scores(float (&own)[own_max][4],
+  __device__ void make_scores(float (&own)[kTiles][4],
                               uint64_t first,
                               const Weighed<Owner::pairs>& told) {
-    Kept<Owner::pairs>& kept = block_.kept();
+    typename Owner::Numbers& kept = block_.kept();
     const uint32_t token = 16 * token_tile_ + lane_ / 4;
+    const uint32_t slot = number_ % Owner::Numbers::top_slots;
 #pragma unroll
-    for (uint32_t i = 0; i < own_max; ++i) {
-      if (!has(i)) {
-        continue;
-      }
+    for (uint32_t i = 0; i < kTiles; ++i) {
       const float2 scales = *reinterpret_cast<const float2*>(&kept.pairs.q_scale[pair_of(i, 0)]);
 #pragma unroll
       for (uint32_t c = 0; c < 2; ++c) {
@@ -223,11 +222,42 @@ class Scorer {
         top = ptx::max_nan(top, __shfl_xor_sync(~0u, top, 8));
         top = ptx::max_nan(top, __shfl_xor_sync(~0u, top, 16));
         if (lane_ < 4) {
-          kept.tops[turn_][pair][token_tile_] = top;
+          kept.tops[slot][pair][token_tile_] = top;
         }
       }
     }
-    ptx::sync(kScoreBarrier, 32 * Places::finishers);
+    __syncwarp();
+    if (lane_ == 0) {
+      ptx::arrive(&kept.tops_full[slot]);
+    }
+  }
+
+  // Waits for the maxima of granule `granule` of its stretch, and takes in those of the granules
+  // between this group's last one and it: the other groups'.
+  __device__ void take_tops(uint32_t granule) {
+    typename Owner::Numbers& kept = block_.kept();
+    constexpr uint32_t kSlots = Owner::Numbers::top_slots;
+#pragma unroll
+    for (uint32_t back = Places::groups - 1; back >= 1; --back) {
+      if (back <= granule) {
+        const uint32_t before = number_ - back;
+        ptx::wait(&kept.tops_full[before % kSlots], before / kSlots % 2);
+#pragma unroll
+        for (uint32_t i = 0; i < kTiles; ++i) {
+#pragma unroll
+          for (uint32_t c = 0; c < 2; ++c) {
+            tops_[i][c] = ptx::max_nan(tops_[i][c], top_of(before % kSlots, pair_of(i, c)));
+          }
+        }
+      }
+    }
+    ptx::wait(&kept.tops_full[number_ % kSlots], number_ / kSlots % 2);
+  }
+
+  // The largest score of a pair in a granule.
+  __device__ float top_of(uint32_t slot, uint32_t pair) const {
+    const float4 tops = *reinterpret_cast<const float4*>(block_.kept().tops[slot][pair]);
+    return ptx::max_nan(ptx::max_nan(tops.x, tops.y), ptx::max_nan(tops.z, tops.w));
   }
 
   // A score with soft cap and ALiBi.
@@ -245,24 +275,19 @@ class Scorer {
   }
 
   // Weights of two tokens and two pairs a tile, rounded: l is their sum as they are used.
-  __device__ void weigh(const float (&own)[own_max][4], Weighed<Owner::pairs>& told) {
-    const Kept<Owner::pairs>& kept = block_.kept();
-    uint8_t* const weights =
-        block_.p(weights_.slot) + (16 * token_tile_ + lane_ / 4) * Places::p_stride;
+  __device__ void weigh(const float (&own)[kTiles][4],
+                        Weighed<Owner::pairs>& told,
+                        uint8_t* slot) {
+    uint8_t* const weights = slot + (16 * token_tile_ + lane_ / 4) * Places::p_stride;
     const bool tells = token_tile_ == 0 && lane_ < 4;
 #pragma unroll
-    for (uint32_t i = 0; i < own_max; ++i) {
-      if (!has(i)) {
-        continue;
-      }
+    for (uint32_t i = 0; i < kTiles; ++i) {
       float made[4];
 #pragma unroll
       for (uint32_t c = 0; c < 2; ++c) {
         const uint32_t pair = pair_of(i, c);
-        const float4 tops = *reinterpret_cast<const float4*>(kept.tops[turn_][pair]);
         const float before = tops_[i][c];
-        const float top = ptx::max_nan(
-            before, ptx::max_nan(ptx::max_nan(tops.x, tops.y), ptx::max_nan(tops.z, tops.w)));
+        const float top = ptx::max_nan(before, top_of(number_ % Owner::Numbers::top_slots, pair));
         const float from = is_neutral(top) ? 0.0f : top;
         made[c] = ptx::exp2_fast(fmaf(__fsub_rn(own[i][c], from), kLog2E, kWeightExponent));
         made[2 + c] = ptx::exp2_fast(fmaf(__fsub_rn(own[i][2 + c], from), kLog2E, kWeightExponent));
@@ -290,13 +315,13 @@ class Scorer {
   const Owner block_;
   const uint32_t lane_;
   const uint32_t token_tile_;
-  const uint32_t half_;
+  const uint32_t group_;
   Ring ring_;
-  Ring weights_;
-  uint32_t turn_ = 0;  // every other granule
+  uint32_t number_ = 0;  // of the granule, over all stretches
   bool two_parts_ = false;
   bool bent_ = false;
-  float tops_[own_max][2];  // the running maximum of the pairs that this warp finishes
+  bool makes_ = false;  // K's rows are made f16 in shared memory first
+  float tops_[kTiles][2];  // the running maximum of each pair, as of this group's last granule
 };
 
 }  // namespace kvspan::cuda::tensor

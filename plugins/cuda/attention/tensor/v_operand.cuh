@@ -109,10 +109,10 @@ class VOperand<Fixed<kType, kElements>> {
 #pragma unroll
         for (uint32_t t = 0; t < tiles_max; ++t) {
           const uint32_t x = tiles_max == 1 ? low >> 8 * (warp_ % 2) : low >> 8 * t;
-          const __half2 lower = __hsub2(ptx::half2_of((x & 0x000F000Fu) | 0x64006400u),
+          const __half2 lower = __hsub2(ptx::half2_of(ptx::masked_or(x, 0x000F000Fu, 0x64006400u)),
                                         __float2half2_rn(1032.0f));
           // 1024 + 16 n, exactly; a sixteenth of it less 72 is n - 8, exactly
-          const __half2 upper = __hfma2(ptx::half2_of((x & 0x00F000F0u) | 0x64006400u),
+          const __half2 upper = __hfma2(ptx::half2_of(ptx::masked_or(x, 0x00F000F0u, 0x64006400u)),
                                         __float2half2_rn(0.0625f),
                                         __float2half2_rn(-72.0f));
           a[t][2 * i] = ptx::bits_of(__hmul2(lower, scales));

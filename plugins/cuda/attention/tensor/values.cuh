@@ -21,7 +21,7 @@ class Summer {
   static constexpr uint32_t tiles_max = Operand::tiles_max;
 
   __device__ explicit Summer(const Owner& block)
-      : block_(block), lane_(threadIdx.x % 32), warp_((threadIdx.x - kRoleThreads) / 32) {}
+      : block_(block), lane_(threadIdx.x % 32), warp_(threadIdx.x / 32 - Owner::Warps::first_summer) {}
 
   // All granules of the item, and what comes of them.
   __device__ void walk() {
@@ -136,7 +136,7 @@ class Summer {
   }
 
   __device__ void sum(bool open) {
-    Kept<Owner::pairs>& kept = block_.kept();
+    typename Owner::Numbers& kept = block_.kept();
     ptx::wait(&kept.v_full[ring_.slot], ring_.parity);
     const uint64_t wanted = open ? ~0ull : kept.v_wanted[ring_.slot];
     const uint8_t* const slot = block_.v_slot(ring_.slot) + kept.v_skew[ring_.slot];
@@ -145,18 +145,37 @@ class Summer {
     if (V::is_packed || !open) {
       odd = values.odd_tokens(wanted) & wanted;
     }
-    if ((wanted & ~odd) != ~0ull) {
+    if (!open || odd != 0) {
       values.keep(wanted & ~odd);
     }
-    ptx::wait(&kept.p_full[weights_.slot], weights_.parity);
     const Weighed<Owner::pairs>& told = kept.weighed[weights_.slot];
-    rescale(told);
-    multiply(values);
+    if constexpr (kTiles == 1) {  // there are registers for all operands: they are made meanwhile
+      uint32_t all[kTokenTiles][tiles_max][4];
+#pragma unroll
+      for (uint32_t step = 0; step < kTokenTiles; ++step) {
+        values.load(step, all[step]);
+      }
+      ptx::wait(&kept.p_full[weights_.slot], weights_.parity);
+      rescale(told);
+#pragma unroll
+      for (uint32_t step = 0; step < kTokenTiles; ++step) {
+        multiply(step, all[step]);
+      }
+    } else {
+      ptx::wait(&kept.p_full[weights_.slot], weights_.parity);
+      rescale(told);
+#pragma unroll
+      for (uint32_t step = 0; step < kTokenTiles; ++step) {
+        uint32_t a[tiles_max][4];
+        values.load(step, a);
+        multiply(step, a);
+      }
+    }
     if (warp_ < kTiles) {
       sum_weights(told);
     }
     if (odd != 0) {
-      add_odd(odd, slot, open, told);
+      add_odd(odd, slot, told);
     }
     __syncwarp();
     if (lane_ == 0) {
@@ -164,7 +183,7 @@ class Summer {
       ptx::arrive(&kept.p_empty[weights_.slot]);
     }
     ring_.next(slots);
-    weights_.next(kWeightSlots);
+    weights_.next(Owner::Numbers::weight_slots);
   }
 
   // m and l of the tile of this warp: weights are summed as a product with ones.
@@ -212,32 +231,27 @@ class Summer {
     }
   }
 
-  __device__ void multiply(const Operand& values) {
+  // Adds the products of step `step` of 16 tokens.
+  __device__ void multiply(uint32_t step, const uint32_t (&a)[tiles_max][4]) {
     // Rows of a matrix of weights are tokens: 0 to 7, then 8 to 15; then those of the next 8 pairs.
-    const uint32_t weights = ptx::shared_address(block_.p(weights_.slot)) +
-                             (lane_ % 16) * Places::p_stride + lane_ / 16 * 16;
+    const uint32_t at = ptx::shared_address(block_.p(weights_.slot)) +
+                        (16 * step + lane_ % 16) * Places::p_stride + lane_ / 16 * 16;
 #pragma unroll
-    for (uint32_t step = 0; step < kTokenTiles; ++step) {
-      uint32_t a[tiles_max][4];
-      values.load(step, a);
-      const uint32_t at = weights + 16 * step * Places::p_stride;
+    for (uint32_t j = 0; j + 1 < kTiles; j += 2) {
+      uint32_t b[4];
+      ptx::load_transposed(b, at + 16 * j);
 #pragma unroll
-      for (uint32_t j = 0; j + 1 < kTiles; j += 2) {
-        uint32_t b[4];
-        ptx::load_transposed(b, at + 16 * j);
-#pragma unroll
-        for (uint32_t t = 0; t < tiles_max; ++t) {
-          ptx::multiply<V::is_bf16>(u_[t][j], a[t], b[0], b[1]);
-          ptx::multiply<V::is_bf16>(u_[t][j + 1], a[t], b[2], b[3]);
-        }
+      for (uint32_t t = 0; t < tiles_max; ++t) {
+        ptx::multiply<V::is_bf16>(u_[t][j], a[t], b[0], b[1]);
+        ptx::multiply<V::is_bf16>(u_[t][j + 1], a[t], b[2], b[3]);
       }
-      if constexpr (kTiles % 2 == 1) {
-        uint32_t b[2];
-        ptx::load_transposed(b, at - lane_ / 16 * 16 + 16 * (kTiles - 1));
+    }
+    if constexpr (kTiles % 2 == 1) {
+      uint32_t b[2];
+      ptx::load_transposed(b, at - lane_ / 16 * 16 + 16 * (kTiles - 1));
 #pragma unroll
-        for (uint32_t t = 0; t < tiles_max; ++t) {
-          ptx::multiply<V::is_bf16>(u_[t][kTiles - 1], a[t], b[0], b[1]);
-        }
+      for (uint32_t t = 0; t < tiles_max; ++t) {
+        ptx::multiply<V::is_bf16>(u_[t][kTiles - 1], a[t], b[0], b[1]);
       }
     }
   }
@@ -245,7 +259,6 @@ class Summer {
   // Tokens that were left out of the products, for the pairs that see them.
   __device__ void add_odd(uint64_t odd,
                           const uint8_t* slot,
-                          bool open,
                           const Weighed<Owner::pairs>& told) {
     const Problem& problem = block_.problem;
     const kvspan_type_t type = V::type(problem.v_in_k != 0 ? problem.k_type : problem.v_type);
@@ -254,7 +267,7 @@ class Summer {
     for (uint64_t left = odd; left != 0; left &= left - 1) {
       const auto token = static_cast<uint32_t>(__ffsll(static_cast<long long>(left)) - 1);
       for_each([&](uint32_t pair, uint32_t element, float& u) {
-        if (!open && (told.bits[pair] >> token & 1) == 0) {
+        if ((told.bits[pair] >> token & 1) == 0) {
           return;
         }
         const auto* const at =
@@ -267,7 +280,7 @@ class Summer {
 
   // The state of a split is over: into the accumulator, which lies in the item's state.
   __device__ void fold_split(bool has_accumulator) {
-    Kept<Owner::pairs>& kept = block_.kept();
+    typename Owner::Numbers& kept = block_.kept();
     const StateView state = kept.item.state;
 #pragma unroll
     for (uint32_t c = 0; c < 2; ++c) {
@@ -278,17 +291,17 @@ class Summer {
         fold_l_[c] = folded(kept.fold[pair], fold_l_[c], l_[c] / kWeightScale);
       }
     }
-    ptx::sync(kValueBarrier, kRoleThreads);
+    ptx::sync(kValueBarrier, kSumThreads);
     const uint32_t size = block_.problem.head_size_v;
     for_each([&](uint32_t pair, uint32_t element, float& u) {
       float& sum = state.u[state_index(pair) * size + element];
       sum = folded(kept.fold[pair], has_accumulator ? sum : 0.0f, u / kWeightScale);
     });
-    ptx::sync(kValueBarrier, kRoleThreads);
+    ptx::sync(kValueBarrier, kSumThreads);
   }
 
   __device__ void write_outputs(bool has_accumulator) {
-    Kept<Owner::pairs>& kept = block_.kept();
+    typename Owner::Numbers& kept = block_.kept();
     const Problem& problem = block_.problem;
     const EntryView& entry = kept.entry;
 #pragma unroll
@@ -303,7 +316,7 @@ class Summer {
         }
       }
     }
-    ptx::sync(kValueBarrier, kRoleThreads);
+    ptx::sync(kValueBarrier, kSumThreads);
     const StateView state = kept.item.state;
     const uint32_t bytes = entry.out.type == KVSPAN_TYPE_F32 ? 4 : 2;
     for_each([&](uint32_t pair, uint32_t element, float&) {

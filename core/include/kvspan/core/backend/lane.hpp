@@ -48,9 +48,12 @@ using SubmitCall =
 // Invariant: a wait is only ever submitted for a value whose signalling submit returned OK before.
 class Lanes {
  public:
-  // Makes queues and fences. Errors: host_memory, device_memory, unsupported (too few queues):
-  // nothing is kept.
-  [[nodiscard]] static Result<Lanes> create(const Backend& backend, const LaneOptions& options);
+  // Makes queues and fences, whose first values follow `from`: lanes that replace others go on
+  // where those ended, so that a value names one piece of work for good. Errors: host_memory,
+  // device_memory, unsupported (too few queues): nothing is kept.
+  [[nodiscard]] static Result<Lanes> create(const Backend& backend,
+                                            const LaneOptions& options,
+                                            const Moment& from = {});
 
   Lanes(Lanes&&) noexcept;
   Lanes& operator=(Lanes&&) noexcept;

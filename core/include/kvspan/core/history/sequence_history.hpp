@@ -43,6 +43,10 @@ class SequenceHistory {
   // complete.
   void commit(std::uint64_t tokens, const Moment& published);
 
+  // Makes `tokens` rows visible that the host wrote itself, in an empty history: they are complete
+  // whatever fails, commits before the history was emptied included.
+  void load(std::uint64_t tokens);
+
   // Notes what is complete by now: with `reached` the last values of every lane. Keeps the list of
   // doubtful commits short.
   void prove(const Moment& reached);

@@ -131,7 +131,8 @@ class Session {
   [[nodiscard]] Result<kvspan_point_t> attend(std::uint32_t layer, const AttendRows& rows);
 
   // Blocks until a point of attend is reached. Errors: the cause of failed work, `cancelled` after
-  // cancel().
+  // cancel(); wait_failed for a point of work that fell with a failure told before: nothing else
+  // happens then.
   [[nodiscard]] Result<void> wait(const kvspan_point_t& point);
 
   // Makes the first accepted[i] rows of each sequence visible to later steps, in all layers

@@ -29,6 +29,9 @@ class SlotRing {
     return first_ + index;
   }
 
+  // Takes back the newest `slots` takes: nothing was fetched into them.
+  void untake(std::uint32_t slots) { taken_ -= slots; }
+
   // Gives back the oldest `slots` taken slots. Their hazards stay: whoever takes them next waits by
   // them.
   void give_back(std::uint32_t slots) {

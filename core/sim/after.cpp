@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the session may answer, and what must hold after each answer.
+#include "runner.hpp"
+
+#include <utility>
+
+namespace kvspan::sim {
+
+void Runner::judge(const Before& before, const Error* error) {
+  if (stop() || device_.dead()) {
+    return;
+  }
+  const bool cancelled = error != nullptr && error->code == Errc::cancelled;
+  if (before.strict == Strict::yes && before.cancel_pending && !cancelled) {
+    trouble_.report("cancel",
+                    std::string(before.call) +
+                        (error == nullptr ? " went on" : " failed otherwise") +
+                        " although cancel() was called before it and nobody was told");
+    return;
+  }
+  if (error == nullptr) {
+    return;
+  }
+  ++tally_.failures;
+  if (cancelled) {
+    if (!cancel_pending_ && !cancel_twice_ && !doubtful_) {
+      trouble_.report("cancel", std::string(before.call) + " says cancelled, but nobody cancelled");
+      return;
+    }
+    tally_.cancellations += cancel_pending_ ? 1U : 0U;
+    cancel_pending_ = false;
+    // A cancellation that came during the call may be answered by it or by the next.
+    cancel_twice_ = cancels_ != before.cancels;
+  }
+  const bool planted =
+      doubtful_ || device_.fired > before.fired || device_.works_fired > works_before_;
+  const bool own_bug = error->message.find("report this bug") != std::string::npos;
+  const bool no_host = error->code == Errc::host_memory && scenario_.host_limit_percent != 0;
+  if (own_bug || (!cancelled && !planted && !no_host)) {
+    trouble_.report("unexpected", std::string(before.call) + " failed: " + error->message);
+    return;
+  }
+  fall(before, *error);
+}
+
+// The engine goes on from what the session says is left, if that is what must be left.
+void Runner::fall(const Before& before, const Error& error) {
+  const bool memory = error.code == Errc::host_memory || error.code == Errc::device_memory;
+  const bool refused = memory && before.strict == Strict::yes;
+  bool fell = true;
+  std::vector<std::uint64_t> left(lives_.size());
+  for (const auto& life : lives_) {
+    if (life == nullptr) {
+      continue;
+    }
+    const auto tokens = session_->tokens(life->sequence());
+    const std::uint64_t floor = life->floor();
+    if (!tokens) {
+      trouble_.report("fall", "a failure took sequence " + std::to_string(life->sequence()));
+      return;
+    }
+    if (*tokens == floor || *tokens == life->floor_if_recovered()) {
+      left[life->sequence()] = *tokens;
+      continue;
+    }
+    fell = false;
+    // A call that was refused memory ahead of its work changes nothing; a recovery that was refused
+    // an object is tried again.
+    const bool may_stay = refused || device_.fired > before.fired;
+    if (*tokens != life->tokens() || !may_stay) {
+      trouble_.report("fall",
+                      std::string(before.call) + " failed and left sequence " +
+                          std::to_string(life->sequence()) + " at " + std::to_string(*tokens) +
+                          " tokens; its last lasting commit has " + std::to_string(floor) + " of " +
+                          std::to_string(life->tokens()));
+      return;
+    }
+  }
+  doubtful_ = doubtful_ || !fell || device_.fired > before.fired;
+  if (!fell) {
+    // asked again when the next step begins
+  } else if (!refused) {
+    works_before_ = device_.works_fired;
+    ++tally_.recoveries;
+  }
+  for (const auto& life : lives_) {
+    if (life != nullptr && fell) {
+      life->fall(left[life->sequence()]);
+    }
+  }
+  for (Set& set : sets_) {
+    if (!refused) {
+      set.open.clear();
+    }
+  }
+}
+
+// A begun step goes on from the tokens that the engine was told.
+void Runner::check_begun() {
+  for (const auto& life : lives_) {
+    const auto tokens =
+        life == nullptr ? Result<std::uint64_t>{0} : session_->tokens(life->sequence());
+    if (life != nullptr && (!tokens || *tokens != life->tokens())) {
+      trouble_.report("fall",
+                      "a step began although sequence " + std::to_string(life->sequence()) +
+                          " fell to " + std::to_string(tokens.value_or(0)) + " tokens from " +
+                          std::to_string(life->tokens()) + " and nobody was told");
+    }
+  }
+  for (const auto& life : lives_) {
+    if (life != nullptr && doubtful_) {
+      life->perhaps_recovered();
+    }
+  }
+  doubtful_ = false;
+}
+
+void Runner::expect_refusal(const char* call, const Result<void>& result, Errc code) {
+  if (!result && result.error().code == code) {
+    return;
+  }
+  trouble_.report("misuse",
+                  std::string(call) +
+                      (result ? " was accepted"
+                              : " was refused as " + std::string(name(result.error().code)) + ": " +
+                                    result.error().message) +
+                      "; " + std::string(name(code)) + " was to be expected");
+}
+
+// Between two operations.
+void Runner::check_idle() {
+  if (stop() || !session_) {
+    return;
+  }
+  const Counters now = session_->counters();
+  const std::uint64_t parts =
+      std::uint64_t{now.slots_free} + now.slots_protected + now.slots_in_flight;
+  if (parts != now.slots_total) {
+    trouble_.report("pages",
+                    std::to_string(now.slots_free) + " free, " +
+                        std::to_string(now.slots_protected) + " protected and " +
+                        std::to_string(now.slots_in_flight) + " slots in flight are not " +
+                        std::to_string(now.slots_total));
+  }
+  const std::uint64_t held = device_.device_bytes_peak() + scenario_.device.prepared_bytes;
+  if (held > options_.arena_bytes || now.device_bytes_high_water > options_.arena_bytes) {
+    trouble_.report("pages",
+                    std::to_string(held) + " device bytes were held, the counter says " +
+                        std::to_string(now.device_bytes_high_water) + ", the arena is " +
+                        std::to_string(options_.arena_bytes));
+  }
+  if (doubtful_) {
+    return;
+  }
+  for (const auto& life : lives_) {
+    if (life != nullptr) {
+      const auto tokens = session_->tokens(life->sequence());
+      if (!tokens || *tokens != life->tokens()) {
+        trouble_.report("tokens",
+                        "sequence " + std::to_string(life->sequence()) + " has " +
+                            std::to_string(tokens.value_or(0)) + " tokens, not " +
+                            std::to_string(life->tokens()));
+      }
+    }
+  }
+}
+
+}  // namespace kvspan::sim

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work comes in: its points are judged, every byte that it will touch is checked against whatever
+// may still be touching it, and it joins its queue.
+#include "kvspan/sdk/reference/quant.h"
+#include "kvspan/sdk/reference/span.h"
+
+#include "device.hpp"
+
+#include <algorithm>
+
+namespace kvspan::sim {
+
+namespace {
+
+constexpr const char* kRoles[] = {"compute", "upload", "download"};
+
+std::string who(const Queue& queue, CallKind kind) {
+  return std::string(name(kind)) + " on the " + (queue.engine ? "engine's" : kRoles[queue.role]) +
+         " queue";
+}
+
+template <class T>
+bool counts_down(std::uint32_t& left, std::uint64_t& fired, T code, T* out) {
+  if (left == 0 || --left != 0) {
+    return false;
+  }
+  ++fired;
+  *out = code;
+  return true;
+}
+
+}  // namespace
+
+bool Device::refuses_object() {
+  kvspan_result_t ignored = KVSPAN_OK;
+  return !engine_ && counts_down(faults.object_in, fired, KVSPAN_E_HOST_MEMORY, &ignored);
+}
+
+bool Device::check_points(const Queue& queue, const Call& call) {
+  for (const kvspan_point_t& point : call.waits) {
+    const Fence& fence = *fence_of(point.fence);
+    if (point.value > std::max(fence.promised, fence.value) && fence.failed == KVSPAN_OK) {
+      trouble_.report("fence",
+                      who(queue, call.kind) + " waits for value " + std::to_string(point.value) +
+                          ", which no submit signals");
+      return false;
+    }
+  }
+  for (const kvspan_point_t& point : call.signals) {
+    const Fence& fence = *fence_of(point.fence);
+    if (point.value <= std::max(fence.promised, fence.value)) {
+      trouble_.report("fence",
+                      who(queue, call.kind) + " signals value " + std::to_string(point.value) +
+                          " of a fence that was promised " + std::to_string(fence.promised));
+      return false;
+    }
+    if (fence.promised > fence.value && fence.failed == KVSPAN_OK &&
+        fence.signaller != queue.place) {
+      trouble_.report("fence", who(queue, call.kind) + " signals a fence of another queue");
+      return false;
+    }
+  }
+  return true;
+}
+
+// Nothing larger than the session told prepare().
+bool Device::check_prepared(const Call& call) {
+  std::uint64_t spans = 0;
+  std::uint64_t lists = 0;
+  for (const EntryCopy& copy : call.entries) {
+    spans += copy.spans.size();
+    for (const kvspan_span_t& span : copy.spans) {
+      lists += span.k.page_count + span.v.page_count;
+    }
+  }
+  const bool fits = call.segments.size() <= prepared.segments_max &&
+                    call.codec_items.size() <= prepared.codec_items_max &&
+                    call.advance_items.size() <= prepared.attention_items_max &&
+                    call.fold_items.size() <= prepared.attention_items_max &&
+                    spans <= prepared.spans_max && lists <= prepared.page_list_max;
+  if (!fits) {
+    trouble_.report("prepared",
+                    std::string(name(call.kind)) + " with " + std::to_string(call.segments.size()) +
+                        " segments, " + std::to_string(call.codec_items.size()) + " rows, " +
+                        std::to_string(call.advance_items.size() + call.fold_items.size()) +
+                        " items, " + std::to_string(spans) + " spans, " + std::to_string(lists) +
+                        " list entries is larger than what was prepared");
+  }
+  return fits;
+}
+
+void Device::name_memories(Work& work) {
+  const auto note = [&work](const kvspan_memory_t* handle) {
+    if (handle == nullptr) {
+      return;
+    }
+    Memory* const memory = memory_of(handle);
+    ++memory->named;
+    for (auto& [known, count] : work.names) {
+      if (known == memory) {
+        ++count;
+        return;
+      }
+    }
+    work.names.emplace_back(memory, 1U);
+  };
+  const Call& call = work.call;
+  note(call.cancel_memory);
+  for (const kvspan_segment_t& segment : call.segments) {
+    note(segment.source);
+    note(segment.target);
+  }
+  for (const kvspan_codec_item_t& item : call.codec_items) {
+    note(item.rows.memory);
+    note(item.plane.memory);
+  }
+  for (const EntryCopy& copy : call.entries) {
+    note(copy.entry.q.memory);
+    note(copy.entry.out.memory);
+    for (const kvspan_span_t& span : copy.spans) {
+      note(span.k.memory);
+    }
+  }
+  for (const kvspan_advance_item_t& item : call.advance_items) {
+    note(item.state.memory);
+  }
+  for (const kvspan_fold_item_t& item : call.fold_items) {
+    note(item.source.memory);
+  }
+  for (const kvspan_range_t& range : call.engine_writes) {
+    note(range.memory);
+  }
+  for (const kvspan_point_t& point : call.waits) {
+    ++fence_of(point.fence)->named;
+  }
+  for (const kvspan_point_t& point : call.signals) {
+    ++fence_of(point.fence)->named;
+  }
+}
+
+// Behind the queue's last work, behind what the host has seen, behind the points.
+void Device::order(Queue& queue, Work& work) {
+  work.known = queue.last;
+  work.known.join(host_);
+  for (const kvspan_point_t& point : work.call.waits) {
+    for (const Signalled& signal : fence_of(point.fence)->signals) {
+      if (signal.value >= point.value) {
+        work.known.join(signal.known);
+        break;
+      }
+    }
+  }
+  work.number = ++numbers_[queue.place];
+  work.known.works[queue.place] = work.number;
+  queue.last = work.known;
+  for (const kvspan_point_t& point : work.call.signals) {
+    Fence& fence = *fence_of(point.fence);
+    fence.promised = point.value;
+    fence.signaller = queue.place;
+    fence.role = queue.engine ? kEngineRole : queue.role;
+    fence.signals.push_back({point.value, work.known});
+  }
+}
+
+void Device::touch(Work& work,
+                   const Queue& queue,
+                   Memory* memory,
+                   std::uint64_t begin,
+                   std::uint64_t end,
+                   bool writes) {
+  if (begin >= end) {
+    return;
+  }
+  if (end > memory->bytes) {
+    trouble_.report("range",
+                    who(queue, work.call.kind) + " leaves its memory of " +
+                        std::to_string(memory->bytes) + " bytes");
+    dead_ = true;
+    return;
+  }
+  const Access* const other = memory->accesses.conflict(begin, end, writes, work.known);
+  if (other != nullptr) {
+    std::string other_name = "a work that is gone";
+    for (const auto& candidate : queues) {
+      if (candidate->place == other->queue) {
+        other_name = std::string("work of the ") +
+                     (candidate->engine ? "engine's" : kRoles[candidate->role]) + " queue";
+      }
+    }
+    trouble_.report("order",
+                    who(queue, work.call.kind) + (writes ? " writes" : " reads") + " bytes [" +
+                        std::to_string(begin) + ", " + std::to_string(end) + ") of a memory of " +
+                        std::to_string(memory->bytes) + " bytes, which " + other_name +
+                        (other->writes ? " may still write" : " may still read"));
+  }
+  memory->accesses.add({begin, end, queue.place, work.number, writes});
+}
+
+void Device::touch_rows(Work& work,
+                        const Queue& queue,
+                        const kvspan_rows_t& rows,
+                        std::uint32_t count,
+                        std::uint32_t heads,
+                        std::uint32_t head_size,
+                        bool writes) {
+  if (count == 0) {
+    return;
+  }
+  const std::uint64_t last = kvspan_ref_rows_offset(&rows, count - 1, heads - 1);
+  touch(work,
+        queue,
+        memory_of(rows.memory),
+        rows.offset,
+        last + kvspan_ref_row_bytes(rows.type, head_size),
+        writes);
+}
+
+void Device::touch_copy(Work& work, const Queue& queue) {
+  for (const kvspan_segment_t& segment : work.call.segments) {
+    touch(work,
+          queue,
+          memory_of(segment.source),
+          segment.source_offset,
+          segment.source_offset + segment.bytes,
+          false);
+  }
+  for (const kvspan_segment_t& segment : work.call.segments) {
+    touch(work,
+          queue,
+          memory_of(segment.target),
+          segment.target_offset,
+          segment.target_offset + segment.bytes,
+          true);
+  }
+}
+
+void Device::touch_encode(Work& work, const Queue& queue) {
+  for (const kvspan_codec_item_t& item : work.call.codec_items) {
+    touch_rows(work, queue, item.rows, item.row_count, item.head_count, item.head_size, false);
+    const std::uint64_t begin = item.plane.offset + item.first_token * item.plane.row_stride;
+    touch(work,
+          queue,
+          memory_of(item.plane.memory),
+          begin,
+          begin + item.row_count * item.plane.row_stride,
+          true);
+  }
+}
+
+// K and V of an entry's tokens [begin, end), as far as its spans hold them.
+void Device::touch_tokens(
+    Work& work, const Queue& queue, const EntryCopy& copy, std::uint64_t begin, std::uint64_t end) {
+  const auto plane = [&](const kvspan_plane_t& rows, std::uint64_t first, std::uint64_t count) {
+    while (count != 0) {
+      const std::uint64_t here =
+          rows.page_tokens == 0
+              ? count
+              : std::min<std::uint64_t>(count, rows.page_tokens - first % rows.page_tokens);
+      const std::uint64_t at = kvspan_ref_plane_offset(&rows, first, 0);
+      touch(work, queue, memory_of(rows.memory), at, at + here * rows.row_stride, false);
+      first += here;
+      count -= here;
+    }
+  };
+  for (const kvspan_span_t& span : copy.spans) {
+    const std::uint64_t from = std::max(begin, span.first_token);
+    const std::uint64_t to = std::min(end, span.first_token + span.token_count);
+    if (from < to) {
+      plane(span.k, from - span.first_token, to - from);
+      if ((work.call.shape.options & KVSPAN_OPTION_V_IN_K) == 0) {
+        plane(span.v, from - span.first_token, to - from);
+      }
+    }
+  }
+}
+
+void Device::touch_state(
+    Work& work, const Queue& queue, const kvspan_state_t& state, std::uint32_t rows, bool writes) {
+  const kvspan_attention_shape_t& shape = work.call.shape;
+  const std::uint64_t pairs = std::uint64_t{rows} * shape.q_heads;
+  Memory* const memory = memory_of(state.memory);
+  touch(work,
+        queue,
+        memory,
+        state.u_offset,
+        state.u_offset + pairs * shape.head_size_v * sizeof(float),
+        writes);
+  touch(work, queue, memory, state.ml_offset, state.ml_offset + pairs * 2 * sizeof(float), writes);
+}
+
+void Device::touch_attention(Work& work, const Queue& queue) {
+  const Call& call = work.call;
+  const kvspan_attention_shape_t& shape = call.shape;
+  if (call.workspace.memory != nullptr) {
+    touch(work,
+          queue,
+          memory_of(call.workspace.memory),
+          call.workspace.offset,
+          call.workspace.offset + call.workspace.bytes,
+          true);
+  }
+  const bool reads = call.kind == CallKind::run || call.kind == CallKind::advance;
+  const bool writes = call.kind == CallKind::run || call.kind == CallKind::finish;
+  for (const EntryCopy& copy : call.entries) {
+    const kvspan_entry_t& entry = copy.entry;
+    if (reads) {
+      touch_rows(work, queue, entry.q, entry.row_count, shape.q_heads, shape.head_size_k, false);
+    }
+    if (writes) {
+      touch_rows(work, queue, entry.out, entry.row_count, shape.q_heads, shape.head_size_v, true);
+    }
+    if (call.kind == CallKind::run) {
+      const std::uint64_t begin = copy.window_begin.empty() ? 0 : copy.window_begin.front();
+      touch_tokens(work, queue, copy, begin, copy.visible_end.back());
+    }
+  }
+  for (const kvspan_advance_item_t& item : call.advance_items) {
+    const EntryCopy& copy = call.entries[item.entry];
+    touch_state(work, queue, item.state, copy.entry.row_count, true);
+    const std::uint64_t end = item.first_token + item.token_count;
+    touch_tokens(work, queue, copy, item.first_token, std::min(end, copy.visible_end.back()));
+  }
+  for (const kvspan_fold_item_t& item : call.fold_items) {
+    const std::uint32_t rows = call.entries[item.entry].entry.row_count;
+    touch_state(work, queue, item.source, rows, false);
+    touch_state(work, queue, item.accumulator, rows, true);
+  }
+}
+
+kvspan_result_t Device::submit(Queue& queue, Call call, kvspan_error_t* error) {
+  if (dead_) {
+    return refuse(error, KVSPAN_E_DEVICE_LOST, "the simulation ended");
+  }
+  if (queue.works.size() >= queue.depth) {
+    return refuse(error, KVSPAN_E_QUEUE_FULL, "the queue is full");
+  }
+  ++submits;
+  call.role = queue.role;
+  for (const kvspan_point_t& point : call.waits) {
+    call.wait_roles.push_back(fence_of(point.fence)->role);
+  }
+  if (filter() != nullptr) {
+    filter()->on_submit(call);
+  }
+  kvspan_result_t planted = KVSPAN_OK;
+  if (!engine_ && counts_down(faults.submit_in, fired, faults.submit_code, &planted)) {
+    if (filter() != nullptr) {
+      filter()->on_refused(call);
+    }
+    return refuse(error, planted, "a planted refusal");
+  }
+  if (!check_points(queue, call) || (!engine_ && !check_prepared(call))) {
+    return refuse(error, KVSPAN_E_UNSUPPORTED, "the contract was broken");
+  }
+  auto work = std::make_unique<Work>();
+  work->call = std::move(call);
+  work->ending = std::make_shared<Ending>();
+  if (!engine_) {
+    (void)counts_down(faults.work_in, works_fired, faults.work_code, &work->planted);
+  }
+  order(queue, *work);
+  touch_copy(*work, queue);
+  touch_encode(*work, queue);
+  touch_attention(*work, queue);
+  for (const kvspan_range_t& range : work->call.engine_writes) {
+    touch(*work, queue, memory_of(range.memory), range.offset, range.offset + range.bytes, true);
+  }
+  if (dead_) {
+    return refuse(error, KVSPAN_E_DEVICE_LOST, "the simulation ended");
+  }
+  name_memories(*work);
+  if (queue.role == KVSPAN_ROLE_DOWNLOAD && !work->call.segments.empty()) {
+    downloads_.push_back(work->ending);
+  }
+  queue.works.push_back(std::move(work));
+  start_ready();
+  return KVSPAN_OK;
+}
+
+}  // namespace kvspan::sim

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core over the simulated device: nothing is found. And the simulator about itself: a seed says
+// everything, and every kind of operation and failure occurs.
+#include "kvspan/sim/run.hpp"
+#include "kvspan/sim/scenario.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+
+namespace kvspan::sim {
+namespace {
+
+// A sanitizer makes each ten times as long.
+constexpr std::uint64_t kSeeds = KVSPAN_TEST_SANITIZED != 0 ? 300 : 4000;
+
+TEST(Sim, FindsNothingInCore) {
+  Tally tally;
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const Outcome outcome = run(scenario_of(seed));
+    ASSERT_TRUE(outcome.passed()) << "seed " << seed << ", operation " << outcome.op << ", "
+                                  << outcome.checker << ": " << outcome.what
+                                  << "\nkvspan sim --first " << seed << " --seeds 1 --shrink";
+    tally.add(outcome.tally);
+  }
+  // Green for a reason: everything that the checkers look at happened, many times a seed or often.
+  EXPECT_GT(tally.steps, 5 * kSeeds);
+  EXPECT_GT(tally.submits, 100 * kSeeds);
+  EXPECT_GT(tally.checked_rows, 1000 * kSeeds);
+  EXPECT_GT(tally.streamed_pages, 20 * kSeeds);
+  EXPECT_GT(tally.recoveries, kSeeds / 2);
+  EXPECT_GT(tally.cancellations, kSeeds / 4);
+  EXPECT_GT(tally.refused_opens, kSeeds / 400);
+}
+
+TEST(Sim, ASeedSaysEverything) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    const Outcome once = run(scenario_of(seed));
+    const Outcome again = run(scenario_of(seed));
+    EXPECT_EQ(once.tally.submits, again.tally.submits) << "seed " << seed;
+    EXPECT_EQ(once.tally.checked_rows, again.tally.checked_rows) << "seed " << seed;
+    EXPECT_EQ(once.tally.failures, again.tally.failures) << "seed " << seed;
+    EXPECT_EQ(text(scenario_of(seed)), text(scenario_of(seed)));
+  }
+}
+
+TEST(Sim, SeedsCoverEveryOperationAndKindOfDevice) {
+  std::array<int, kOpKindCount> kinds{};
+  int arithmetic = 0;
+  int minimum = 0;
+  int several = 0;
+  int windows = 0;
+  int depth_of_one = 0;
+  for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
+    const Scenario scenario = scenario_of(seed);
+    for (const Op& op : scenario.ops) {
+      ++kinds[static_cast<std::size_t>(op.kind)];
+    }
+    arithmetic += scenario.arithmetic ? 1 : 0;
+    minimum += scenario.arena_percent == 0 ? 1 : 0;
+    several += scenario.session.sequences > 1 ? 1 : 0;
+    depth_of_one += scenario.device.depth == 1 ? 1 : 0;
+    const auto& layers = scenario.session.geometry.layers;
+    windows += std::any_of(layers.begin(),
+                           layers.end(),
+                           [](const LayerGeometry& layer) { return layer.window_tokens != 0; })
+                   ? 1
+                   : 0;
+  }
+  for (std::size_t kind = 0; kind < kOpKindCount; ++kind) {
+    EXPECT_GT(kinds[kind], 100) << name(static_cast<OpKind>(kind));
+  }
+  EXPECT_EQ(arithmetic, 20);
+  EXPECT_GT(minimum, 200);
+  EXPECT_GT(several, 300);
+  EXPECT_GT(windows, 200);
+  EXPECT_GT(depth_of_one, 100);
+}
+
+}  // namespace
+}  // namespace kvspan::sim
