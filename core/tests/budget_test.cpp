@@ -43,15 +43,18 @@ TEST(Budget, APlanIsNeverLargerThanItsArena) {
   request.geometry.alignment = 16;
   request.context_tokens = 400;
   request.prefill_rows_fixed = 8;
-  request.capabilities = fixed(caps_of(1, 2, 0));
+  request.capabilities = fixed_caps(caps_of(1, 2, 0));
   const auto least = plan(request);
   ASSERT_TRUE(least.has_value()) << least.error().message;
   ASSERT_NE(least->slot_bytes % 256, 0U);
-  for (std::uint64_t more = 0; more < 2000; ++more) {
-    request.arena_bytes = least->minimum_arena_bytes + more;
-    const auto found = plan(request);
-    ASSERT_TRUE(found.has_value()) << found.error().message;
-    ASSERT_LE(found->regions.total_bytes(), request.arena_bytes) << more << " above the minimum";
+  for (const std::uint64_t held : {0U, 1U, 1000U}) {  // by the backend, outside the regions
+    request.demands = {{"", "backend", held}};
+    for (std::uint64_t more = 0; more < 2000; ++more) {
+      request.arena_bytes = least->minimum_arena_bytes + held + more;
+      const auto found = plan(request);
+      ASSERT_TRUE(found.has_value()) << found.error().message;
+      ASSERT_LE(found->total_bytes(), request.arena_bytes) << more << " above the minimum";
+    }
   }
 }
 
@@ -66,7 +69,7 @@ TEST(Budget, StatesOfMixedLayersFitTheirRegion) {
   request.context_tokens = 4096;
   request.decode_rows = 16;
   request.prefill_rows_fixed = 16;
-  request.capabilities = fixed(caps_of(4, 8, 0));
+  request.capabilities = fixed_caps(caps_of(4, 8, 0));
   const auto found = plan(request);
   ASSERT_TRUE(found.has_value()) << found.error().message;
   const std::uint64_t state_bytes = 16ULL * 24 * (256 + 2) * sizeof(float);

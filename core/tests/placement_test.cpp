@@ -143,10 +143,16 @@ TEST(Placement, MoreRoomNeverStreamsMore) {
     ASSERT_LE(predict(drawn.load, large).step_ns, base_ns * (1.0 + 1e-9));
     small.ring_slots += static_cast<std::uint32_t>(loads.pick(1, 100));
     ASSERT_LE(predict(drawn.load, small).step_ns, base_ns * (1.0 + 1e-9));
-    StepLoad faster = drawn.load;
-    faster.link.bytes_s *= 1.5;
-    small.ring_slots = 4;  // nothing ahead: a faster link holds less time in the same slots
-    ASSERT_LE(predict(faster, small).step_ns, predict(drawn.load, small).step_ns * (1.0 + 1e-9));
+    StepLoad other = drawn.load;
+    for (LayerLoad& layer : other.layers) {
+      layer.gap_ns *= 0.5;
+    }
+    ASSERT_LE(predict(other, small).step_ns, predict(drawn.load, small).step_ns * (1.0 + 1e-9));
+    other = drawn.load;
+    other.jitter_ns = 0.0;  // in slots, jitter is more on a faster link
+    const double slower_ns = predict(other, small).step_ns;
+    other.link.bytes_s *= 1.5;
+    ASSERT_LE(predict(other, small).step_ns, slower_ns * (1.0 + 1e-9));
   }
 }
 

@@ -25,8 +25,9 @@ struct StepTime {
                                   std::uint64_t page_bytes,
                                   std::uint32_t group_pages);
 
-// Never below link_ns or compute_ns. More ring, a shorter gap, a faster link or fewer streamed
-// pages never make it longer. The placement's vectors have the load's layers.
+// Never below link_ns or compute_ns. More ring, a shorter gap, fewer streamed pages, and without
+// jitter a faster link, never make it longer; jitter takes more slots of a faster link's ring. The
+// placement's vectors have the load's layers, of which there is at least one.
 [[nodiscard]] StepTime predict(const StepLoad& load, const Placement& placement);
 
 }  // namespace kvspan
