@@ -121,7 +121,7 @@ void Device::start_ready() {
 
 // In-order: only a queue's first work can start, and only when its points have settled.
 bool Device::try_start(Queue& queue) {
-  if (queue.running || queue.works.empty()) {
+  if (queue.running || queue.works.empty() || !is_next_of_line(queue)) {
     return false;
   }
   Work& work = *queue.works.front();
@@ -169,11 +169,39 @@ void Device::finish(Queue& queue) {
     // Copies that must be aligned reach into neighbours, whose bytes are there already.
     spoil(*work);
   }
-  settle(queue, *work);
+  settle(*work);
 }
 
-void Device::settle(Queue& queue, Work& work) {
-  (void)queue;
+// Whether queues that share an in-order line of work have nothing before this one's first work.
+bool Device::is_next_of_line(const Queue& queue) const {
+  if (traits().aliased == 0) {
+    return true;
+  }
+  const auto line = [this](const Queue& of) {
+    return traits().aliased == 1 || of.role == KVSPAN_ROLE_COMPUTE ? std::uint32_t{0} : 1U;
+  };
+  return std::none_of(queues.begin(), queues.end(), [&](const auto& other) {
+    return other.get() != &queue && line(*other) == line(queue) && !other->works.empty() &&
+           (other->running || other->works.front()->order < queue.works.front()->order);
+  });
+}
+
+// Everything in flight fails at once, and so does what comes.
+void Device::lose() {
+  lost_ = true;
+  for (const auto& queue : queues) {
+    for (const std::unique_ptr<Work>& work : queue->works) {
+      work->failing = KVSPAN_E_DEVICE_LOST;
+      spoil(*work);
+      settle(*work);
+    }
+    queue->works.clear();
+    queue->running = false;
+    host_.join(queue->last);
+  }
+}
+
+void Device::settle(Work& work) {
   bool reached = work.failing == KVSPAN_OK;
   for (const kvspan_point_t& point : work.call.signals) {
     Fence& fence = *fence_of(point.fence);
@@ -297,6 +325,9 @@ kvspan_result_t Device::wait(std::span<const kvspan_point_t> points,
         seen(*fence_of(point.fence), point.value);
       }
       return KVSPAN_OK;
+    }
+    if (lost_) {
+      return refuse(error, KVSPAN_E_DEVICE_LOST, "the device is lost");
     }
     if (now_ns_ >= deadline) {
       return refuse(error, KVSPAN_TIMEOUT, "not reached in time");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine of a simulation: does a scenario's operations on a session, knows after each what must
-// be, and ends by reading everything once more. Private to core/sim. Read next: runner.cpp
-// (operations), steps.cpp (steps), after.cpp (what a call's result must be).
+// be, and ends by reading everything once more. Private to core/sim. Read next: operations.cpp,
+// steps.cpp, after.cpp (what a call's result must be).
 #pragma once
 
 #include "kvspan/core/session/session.hpp"
@@ -94,7 +94,7 @@ class Runner {
 
   template <class Call>
   auto called(const char* name, Strict strict, const Call& call) {
-    const Before before{name, strict, cancel_pending_, cancels_, device_.fired};
+    const Before before{name, strict, cancel_pending_, device_.lost(), cancels_, device_.fired};
     device_.calls = 0;
     auto result = call();
     judge(before, result ? nullptr : &result.error());
@@ -105,6 +105,7 @@ class Runner {
     const char* call;
     Strict strict;
     bool cancel_pending;
+    bool lost;
     std::uint64_t cancels;
     std::uint64_t fired;
   };

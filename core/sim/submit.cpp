@@ -31,9 +31,12 @@ bool counts_down(std::uint32_t& left, std::uint64_t& fired, T code, T* out) {
 
 }  // namespace
 
-bool Device::refuses_object() {
-  kvspan_result_t ignored = KVSPAN_OK;
-  return !engine_ && counts_down(faults.object_in, fired, KVSPAN_E_HOST_MEMORY, &ignored);
+kvspan_result_t Device::refuses_object() {
+  kvspan_result_t planted = lost_ ? KVSPAN_E_DEVICE_LOST : KVSPAN_OK;
+  if (!engine_ && !lost_) {
+    (void)counts_down(faults.object_in, fired, KVSPAN_E_HOST_MEMORY, &planted);
+  }
+  return planted;
 }
 
 bool Device::check_points(const Queue& queue, const Call& call) {
@@ -331,6 +334,13 @@ kvspan_result_t Device::submit(Queue& queue, Call call, kvspan_error_t* error) {
   if (dead_) {
     return refuse(error, KVSPAN_E_DEVICE_LOST, "the simulation ended");
   }
+  kvspan_result_t losing = KVSPAN_OK;
+  if (!engine_ && counts_down(faults.lost_in, fired, KVSPAN_E_DEVICE_LOST, &losing)) {
+    lose();
+  }
+  if (lost_) {
+    return refuse(error, KVSPAN_E_DEVICE_LOST, "the device is lost");
+  }
   if (queue.works.size() >= queue.depth) {
     return refuse(error, KVSPAN_E_QUEUE_FULL, "the queue is full");
   }
@@ -354,6 +364,7 @@ kvspan_result_t Device::submit(Queue& queue, Call call, kvspan_error_t* error) {
   }
   auto work = std::make_unique<Work>();
   work->call = std::move(call);
+  work->order = submits;
   work->ending = std::make_shared<Ending>();
   if (!engine_) {
     (void)counts_down(faults.work_in, works_fired, faults.work_code, &work->planted);

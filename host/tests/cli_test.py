@@ -15,4 +15,5 @@ if __name__ == "__main__":
     os.environ.setdefault("LC_ALL", "C.UTF-8")
     import kvspan_tool
 
-    kvspan_tool.main(*(sys.argv[1:] or ["cli_bench_test", "cli_input_test", "cli_plugin_test", "cli_run_test"]))
+    kvspan_tool.main(*(sys.argv[1:] or ["cli_bench_test", "cli_input_test", "cli_plugin_test", "cli_run_test",
+                                        "cli_sim_test"]))
