@@ -49,11 +49,12 @@ struct Fence {
   std::uint64_t value = 0;
   kvspan_result_t failed = KVSPAN_OK;
   std::uint64_t failed_submit = 0;
-  std::uint64_t promised = 0;        // the largest value that a submit signals
-  std::uint32_t signaller = 0;       // place of the last signalling queue
-  std::uint32_t role = kEngineRole;  // of that queue
-  std::uint32_t named = 0;           // by pending works
-  std::deque<Signalled> signals;     // ascending
+  std::uint64_t promised = 0;         // the largest value that a submit signals
+  std::uint32_t signaller = 0;        // place of the last signalling queue
+  std::uint32_t role = kEngineRole;   // of that queue
+  std::uint32_t named = 0;            // by pending works
+  std::uint32_t named_by_engine = 0;  // of those, the engine's
+  std::deque<Signalled> signals;      // ascending
 };
 
 // How a work ended, for whoever keeps it.
@@ -66,6 +67,7 @@ struct Work {
   Call call;
   std::uint32_t number = 0;  // in its queue's place, from 1
   std::uint64_t order = 0;   // among all submits
+  bool engine = false;       // its own work, not the session's
   Known known;               // itself included
   std::uint64_t end_ns = 0;
   kvspan_result_t planted = KVSPAN_OK;  // what it fails with
@@ -130,6 +132,8 @@ class Device {
   // thread's doing. It may call nothing that waits for the host's thread.
   void after(std::uint64_t delay_ns, std::function<void()> what);
   void idle(std::uint64_t ns);
+  // Until a queue of the engine is empty, failed work included.
+  void empty(Queue& queue);
 
   // Objects are the engine's, not the session's: no faults, no filter.
   void engine_calls(bool engine) { engine_ = engine; }

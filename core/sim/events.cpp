@@ -67,6 +67,15 @@ void Device::idle(std::uint64_t ns) {
   run_until(now_ns_ + ns);
 }
 
+void Device::empty(Queue& queue) {
+  while (!queue.works.empty() && next_event(UINT64_MAX)) {
+  }
+  if (!queue.works.empty() && !dead_) {
+    kill("progress", "the engine's own work waits for a point that never settles");
+  }
+  host_.join(queue.last);
+}
+
 void Device::run_until(std::uint64_t ns) {
   while (next_event(ns)) {
   }
@@ -206,6 +215,7 @@ void Device::settle(Work& work) {
   for (const kvspan_point_t& point : work.call.signals) {
     Fence& fence = *fence_of(point.fence);
     --fence.named;
+    fence.named_by_engine -= work.engine ? 1U : 0U;
     if (work.failing != KVSPAN_OK && fence.failed == KVSPAN_OK) {
       fence.failed = work.failing;
       fence.failed_submit = work.call.submit_id;
@@ -218,6 +228,7 @@ void Device::settle(Work& work) {
   }
   for (const kvspan_point_t& point : work.call.waits) {
     --fence_of(point.fence)->named;
+    fence_of(point.fence)->named_by_engine -= work.engine ? 1U : 0U;
   }
   for (const auto& [memory, count] : work.names) {
     memory->named -= count;
@@ -274,7 +285,9 @@ void Device::act(Work& work, bool starting) {
     return;
   }
   if (call.kind == CallKind::engine) {
-    call.engine_work();
+    if (!work.blind) {
+      call.engine_work();
+    }
   } else if (call.kind == CallKind::encode) {
     for (const kvspan_codec_item_t& item : call.codec_items) {
       arithmetic() ? encode_numbers(item) : encode_tags(item);

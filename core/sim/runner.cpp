@@ -97,13 +97,15 @@ void Runner::open_session() {
     set.open.clear();
   }
   if (scenario_.engine_queue) {
-    make_engine_queue();
+    make_line(writes_);
+    make_line(reads_);
   }
 }
 
 void Runner::close_session() {
   device_.drop_timers();
   device_.faults = {};
+  drop_line(reads_);  // what waits for points of the session has settled before it ends
   if (session_) {
     session_.reset();
   }
@@ -112,7 +114,7 @@ void Runner::close_session() {
   works_before_ = device_.works_fired;
   old_points_.clear();
   lives_.clear();
-  drop_engine_queue();
+  drop_line(writes_);
   sets_.clear();
   device_.open_again();
   const std::string left = device_.leaks();
@@ -121,30 +123,40 @@ void Runner::close_session() {
   }
 }
 
-void Runner::make_engine_queue() {
+void Runner::make_line(EngineLine& line) {
   const Backend backend = device_.backend();
   kvspan_queue_options_t queue_options{};
   queue_options.struct_size = sizeof queue_options;
   device_.engine_calls(true);
-  (void)backend.tables().queue->create(backend.device(), &queue_options, &engine_queue_, nullptr);
-  (void)backend.tables().fence->create(backend.device(), 0, &engine_fence_, nullptr);
+  (void)backend.tables().queue->create(backend.device(), &queue_options, &line.queue, nullptr);
+  (void)backend.tables().fence->create(backend.device(), 0, &line.fence, nullptr);
   device_.engine_calls(false);
-  engine_value_ = 0;
+  line.value = 0;
 }
 
-void Runner::drop_engine_queue() {
-  if (engine_queue_ == nullptr || stop()) {
+void Runner::drop_line(EngineLine& line) {
+  if (line.queue == nullptr || stop()) {
     return;
   }
   const Backend backend = device_.backend();
   device_.engine_calls(true);
-  const kvspan_point_t last{engine_fence_, engine_value_};
-  (void)device_.wait({&last, 1}, UINT64_MAX, nullptr);
-  (void)backend.tables().queue->destroy(engine_queue_, nullptr);
-  (void)backend.tables().fence->destroy(engine_fence_, nullptr);
+  device_.empty(*queue_of(line.queue));
+  (void)backend.tables().queue->destroy(line.queue, nullptr);
+  (void)backend.tables().fence->destroy(line.fence, nullptr);
   device_.engine_calls(false);
-  engine_queue_ = nullptr;
-  engine_fence_ = nullptr;
+  line = {};
+}
+
+void Runner::submit_to(EngineLine& line, Call call) {
+  Queue& queue = *queue_of(line.queue);
+  while (queue.works.size() == queue.depth && !stop()) {
+    device_.idle(1000);
+  }
+  call.signals.push_back({line.fence, ++line.value});
+  device_.engine_calls(true);
+  kvspan_error_t error = empty_error();
+  (void)device_.submit(queue, std::move(call), &error);
+  device_.engine_calls(false);
 }
 
 // Reads everything, lets one work fail so that what was on the device only is gone, reads again.

@@ -51,6 +51,14 @@ class Runner {
     std::unique_ptr<Rows> rows;
     std::vector<RowsPart> parts;
     std::vector<Open> open;
+    bool consumed = false;  // work of the engine's own may still read the outputs
+  };
+
+  // A queue of the engine's own, with its timeline.
+  struct EngineLine {
+    kvspan_queue_t* queue = nullptr;
+    kvspan_fence_t* fence = nullptr;
+    std::uint64_t value = 0;
   };
 
   // ---- runner.cpp
@@ -71,8 +79,9 @@ class Runner {
   // Waits for a point; false: nothing came of it.
   bool wait(const kvspan_point_t& point);
   [[nodiscard]] Life* life_of(std::uint32_t who);
-  void make_engine_queue();
-  void drop_engine_queue();
+  void make_line(EngineLine& line);
+  void drop_line(EngineLine& line);
+  void submit_to(EngineLine& line, Call call);
 
   // ---- steps.cpp
   void step(const Op& op, bool give_up);
@@ -80,6 +89,9 @@ class Runner {
   bool do_step(const std::vector<std::pair<Life*, std::uint32_t>>& parts, const StepStyle& style);
   bool layer_of(std::uint32_t layer, Set& set, const StepStyle& style, std::uint32_t* calls);
   bool read(Set& set);
+  // The engine's own work reads outputs behind their point, without the host; and has done so.
+  void consume(std::uint32_t layer, Set& set, const kvspan_point_t& point);
+  void consumed(Set& set);
   std::optional<kvspan_point_t> fill(std::uint32_t layer, Set& set);
   void commit(const std::vector<std::pair<Life*, std::uint32_t>>& parts,
               const StepStyle& style,
@@ -134,9 +146,8 @@ class Runner {
   bool doubtful_ = false;           // a recovery may have been left half done
   std::uint64_t works_before_ = 0;  // planted failures of work whose effects are over
   std::vector<kvspan_point_t> old_points_;
-  kvspan_queue_t* engine_queue_ = nullptr;
-  kvspan_fence_t* engine_fence_ = nullptr;
-  std::uint64_t engine_value_ = 0;
+  EngineLine writes_;  // rows
+  EngineLine reads_;   // outputs
   std::size_t op_ = 0;
   Tally tally_;
 };

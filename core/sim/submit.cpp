@@ -133,11 +133,15 @@ void Device::name_memories(Work& work) {
   for (const kvspan_range_t& range : call.engine_writes) {
     note(range.memory);
   }
-  for (const kvspan_point_t& point : call.waits) {
-    ++fence_of(point.fence)->named;
+  for (const kvspan_range_t& range : call.engine_reads) {
+    note(range.memory);
   }
-  for (const kvspan_point_t& point : call.signals) {
-    ++fence_of(point.fence)->named;
+  for (const std::vector<kvspan_point_t>* const points : {&call.waits, &call.signals}) {
+    for (const kvspan_point_t& point : *points) {
+      Fence& fence = *fence_of(point.fence);
+      ++fence.named;
+      fence.named_by_engine += work.engine ? 1U : 0U;
+    }
   }
 }
 
@@ -365,6 +369,7 @@ kvspan_result_t Device::submit(Queue& queue, Call call, kvspan_error_t* error) {
   auto work = std::make_unique<Work>();
   work->call = std::move(call);
   work->order = submits;
+  work->engine = queue.engine;
   work->ending = std::make_shared<Ending>();
   if (!engine_) {
     (void)counts_down(faults.work_in, works_fired, faults.work_code, &work->planted);
@@ -375,6 +380,9 @@ kvspan_result_t Device::submit(Queue& queue, Call call, kvspan_error_t* error) {
   touch_attention(*work, queue);
   for (const kvspan_range_t& range : work->call.engine_writes) {
     touch(*work, queue, memory_of(range.memory), range.offset, range.offset + range.bytes, true);
+  }
+  for (const kvspan_range_t& range : work->call.engine_reads) {
+    touch(*work, queue, memory_of(range.memory), range.offset, range.offset + range.bytes, false);
   }
   if (dead_) {
     return refuse(error, KVSPAN_E_DEVICE_LOST, "the simulation ended");

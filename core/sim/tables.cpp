@@ -228,6 +228,9 @@ kvspan_result_t fence_destroy(kvspan_fence_t* handle, kvspan_error_t* error) noe
   Fence* const fence = fence_of(handle);
   Device& device = *fence->device;
   device.host_call();
+  if (fence->named != 0 && fence->named == fence->named_by_engine) {
+    return refuse(error, KVSPAN_E_BUSY, "work of the engine names it");
+  }
   if (fence->named != 0) {
     device.kill("lifetime", "a fence was given back while pending work names it");
     return refuse(error, KVSPAN_E_BUSY, "pending work names it");
