@@ -29,19 +29,25 @@ struct Lanes::State {
   State(State&&) = delete;
   State& operator=(State&&) = delete;
 
-  ~State() {
+  ~State() { (void)close(); }
+
+  // Gives everything back; returns the fences that somebody else's work still names.
+  std::vector<kvspan_fence_t*> close() {
     const BackendTables& tables = backend.tables();
     for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
       if (queues[lane] != nullptr) {
         (void)drain(lane);
-        (void)tables.queue->destroy(queues[lane], nullptr);
+        (void)tables.queue->destroy(std::exchange(queues[lane], nullptr), nullptr);
       }
     }
-    for (kvspan_fence_t* fence : fences) {
-      if (fence != nullptr) {
-        (void)tables.fence->destroy(fence, nullptr);
+    std::vector<kvspan_fence_t*> named;
+    for (kvspan_fence_t*& slot : fences) {
+      kvspan_fence_t* const fence = std::exchange(slot, nullptr);
+      if (fence != nullptr && tables.fence->destroy(fence, nullptr) == KVSPAN_E_BUSY) {
+        named.push_back(fence);
       }
     }
+    return named;
   }
 
   // A lane whose fence is healthy ends with its last value. One whose fence failed ends with an
@@ -241,6 +247,10 @@ void Lanes::request_cancel() const {
 
 bool Lanes::cancel_requested() const {
   return std::atomic_ref<std::uint32_t>(*state_->cancel_word).load(std::memory_order_acquire) != 0;
+}
+
+std::vector<kvspan_fence_t*> Lanes::close() {
+  return state_->close();
 }
 
 Result<void> Lanes::drain() {

@@ -33,6 +33,7 @@ SessionState::~SessionState() {
   if (lanes) {
     (void)lanes->drain();
   }
+  give_back_fences();
 }
 
 Result<Session> Session::open(const Backend& backend, const SessionOptions& options) {
@@ -96,11 +97,24 @@ Result<void> SessionState::recover() {
 // outside the lock: that waits for the device, and cancel() does not.
 void SessionState::replace_lanes(Lanes fresh) {
   std::optional<Lanes> old(std::move(fresh));
-  const std::lock_guard lock(lanes_mutex);
-  lanes.swap(old);
-  if (cancel_untold.load()) {
-    lanes->request_cancel();
+  {
+    const std::lock_guard lock(lanes_mutex);
+    lanes.swap(old);
+    if (cancel_untold.load()) {
+      lanes->request_cancel();
+    }
   }
+  give_back_fences();
+  const std::vector<kvspan_fence_t*> named = old->close();
+  named_fences.insert(named_fences.end(), named.begin(), named.end());
+}
+
+// The engine's own work may wait for a point of attend that fell: its fence lives until that work
+// has settled.
+void SessionState::give_back_fences() {
+  std::erase_if(named_fences, [this](kvspan_fence_t* fence) {
+    return backend.tables().fence->destroy(fence, nullptr) != KVSPAN_E_BUSY;
+  });
 }
 
 // The open step is over. Everything in flight settles first: the engine's rows are its own again

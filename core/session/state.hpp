@@ -111,6 +111,7 @@ struct SessionState {
   void make_calls();
   Result<void> recover();
   void replace_lanes(Lanes fresh);
+  void give_back_fences();
   Error fail_step(Error error);
   static Error cancelled_or(Error error);
 
@@ -209,7 +210,8 @@ struct SessionState {
   // cancel() against recover(): who may name the lanes now. Never held over a call of the backend.
   mutable std::mutex lanes_mutex;
   std::optional<Lanes> lanes;
-  std::atomic<bool> cancel_untold{false};  // cancel() was called, and no call has said so yet
+  std::vector<kvspan_fence_t*> named_fences;  // of lanes before, that work of the engine waits for
+  std::atomic<bool> cancel_untold{false};     // cancel() was called, and no call has said so yet
 };
 
 }  // namespace kvspan

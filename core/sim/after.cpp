@@ -11,6 +11,17 @@ void Runner::judge(const Before& before, const Error* error) {
     return;
   }
   const bool cancelled = error != nullptr && error->code == Errc::cancelled;
+  if (device_.lost()) {
+    if (before.strict == Strict::yes && before.lost && error == nullptr) {
+      trouble_.report("unexpected", std::string(before.call) + " went on without a device");
+    }
+    doubtful_ = true;
+    for (Set& set : sets_) {
+      set.open.clear();
+    }
+    tally_.failures += error != nullptr ? 1U : 0U;
+    return;
+  }
   if (before.strict == Strict::yes && before.cancel_pending && !cancelled) {
     trouble_.report("cancel",
                     std::string(before.call) +

@@ -49,11 +49,12 @@ struct Fence {
   std::uint64_t value = 0;
   kvspan_result_t failed = KVSPAN_OK;
   std::uint64_t failed_submit = 0;
-  std::uint64_t promised = 0;        // the largest value that a submit signals
-  std::uint32_t signaller = 0;       // place of the last signalling queue
-  std::uint32_t role = kEngineRole;  // of that queue
-  std::uint32_t named = 0;           // by pending works
-  std::deque<Signalled> signals;     // ascending
+  std::uint64_t promised = 0;         // the largest value that a submit signals
+  std::uint32_t signaller = 0;        // place of the last signalling queue
+  std::uint32_t role = kEngineRole;   // of that queue
+  std::uint32_t named = 0;            // by pending works
+  std::uint32_t named_by_engine = 0;  // of those, the engine's
+  std::deque<Signalled> signals;      // ascending
 };
 
 // How a work ended, for whoever keeps it.
@@ -65,6 +66,8 @@ struct Ending {
 struct Work {
   Call call;
   std::uint32_t number = 0;  // in its queue's place, from 1
+  std::uint64_t order = 0;   // among all submits
+  bool engine = false;       // its own work, not the session's
   Known known;               // itself included
   std::uint64_t end_ns = 0;
   kvspan_result_t planted = KVSPAN_OK;  // what it fails with
@@ -99,6 +102,7 @@ struct Faults {
   std::uint32_t submit_in = 0;
   std::uint32_t work_in = 0;
   std::uint32_t object_in = 0;
+  std::uint32_t lost_in = 0;
   kvspan_result_t submit_code = KVSPAN_OK;
   kvspan_result_t work_code = KVSPAN_OK;
 };
@@ -128,6 +132,8 @@ class Device {
   // thread's doing. It may call nothing that waits for the host's thread.
   void after(std::uint64_t delay_ns, std::function<void()> what);
   void idle(std::uint64_t ns);
+  // Until a queue of the engine is empty, failed work included.
+  void empty(Queue& queue);
 
   // Objects are the engine's, not the session's: no faults, no filter.
   void engine_calls(bool engine) { engine_ = engine; }
@@ -144,6 +150,11 @@ class Device {
 
   [[nodiscard]] bool dead() const { return dead_; }
 
+  [[nodiscard]] bool lost() const { return lost_; }
+
+  // As another open of a device that was lost.
+  void open_again() { lost_ = false; }
+
   [[nodiscard]] std::uint64_t device_bytes_peak() const { return device_bytes_peak_; }
 
   void reset_peak() { device_bytes_peak_ = device_bytes_; }
@@ -155,7 +166,8 @@ class Device {
                        std::uint64_t timeout_ns,
                        kvspan_error_t* error);
   void seen(Fence& fence, std::uint64_t value);
-  [[nodiscard]] bool refuses_object();
+  // What an object cannot be made for now; OK: it can.
+  [[nodiscard]] kvspan_result_t refuses_object();
 
   // ---- for the work (attention)
   [[nodiscard]] const Expectation* expectation(std::uint32_t number) const;
@@ -226,7 +238,9 @@ class Device {
   void start_ready();
   bool try_start(Queue& queue);
   void finish(Queue& queue);
-  void settle(Queue& queue, Work& work);
+  void settle(Work& work);
+  void lose();
+  [[nodiscard]] bool is_next_of_line(const Queue& queue) const;
   void spoil(const Work& work);
   void act(Work& work, bool starting);
 
@@ -237,6 +251,7 @@ class Device {
   std::uint64_t now_ns_ = 0;
   bool engine_ = false;
   bool dead_ = false;
+  bool lost_ = false;
   Known host_;                                       // what the host has seen the end of
   std::array<std::uint32_t, kQueuesMax> numbers_{};  // works submitted at each place
   std::vector<std::pair<std::uint64_t, std::function<void()>>> timers_;
@@ -262,6 +277,20 @@ void encode_tags(const kvspan_codec_item_t& item);
 
 [[nodiscard]] inline Queue* queue_of(kvspan_queue_t* handle) {
   return reinterpret_cast<Queue*>(handle);
+}
+
+// ---- work_tables.cpp: the submitting tables
+[[nodiscard]] const kvspan_copy_table_t& copy_table();
+[[nodiscard]] const kvspan_codec_table_t& codec_table();
+[[nodiscard]] const kvspan_attention_table_t& attention_table();
+
+// A table whose slots `fill` sets; the others stay empty.
+template <class Table, class Fill>
+Table table_with(const Fill& fill) {
+  Table table{};
+  table.struct_size = sizeof table;
+  fill(table);
+  return table;
 }
 
 // Fills an error record and returns its code.

@@ -67,6 +67,15 @@ void Device::idle(std::uint64_t ns) {
   run_until(now_ns_ + ns);
 }
 
+void Device::empty(Queue& queue) {
+  while (!queue.works.empty() && next_event(UINT64_MAX)) {
+  }
+  if (!queue.works.empty() && !dead_) {
+    kill("progress", "the engine's own work waits for a point that never settles");
+  }
+  host_.join(queue.last);
+}
+
 void Device::run_until(std::uint64_t ns) {
   while (next_event(ns)) {
   }
@@ -121,7 +130,7 @@ void Device::start_ready() {
 
 // In-order: only a queue's first work can start, and only when its points have settled.
 bool Device::try_start(Queue& queue) {
-  if (queue.running || queue.works.empty()) {
+  if (queue.running || queue.works.empty() || !is_next_of_line(queue)) {
     return false;
   }
   Work& work = *queue.works.front();
@@ -169,15 +178,44 @@ void Device::finish(Queue& queue) {
     // Copies that must be aligned reach into neighbours, whose bytes are there already.
     spoil(*work);
   }
-  settle(queue, *work);
+  settle(*work);
 }
 
-void Device::settle(Queue& queue, Work& work) {
-  (void)queue;
+// Whether queues that share an in-order line of work have nothing before this one's first work.
+bool Device::is_next_of_line(const Queue& queue) const {
+  if (traits().aliased == 0) {
+    return true;
+  }
+  const auto line = [this](const Queue& of) {
+    return traits().aliased == 1 || of.role == KVSPAN_ROLE_COMPUTE ? std::uint32_t{0} : 1U;
+  };
+  return std::none_of(queues.begin(), queues.end(), [&](const auto& other) {
+    return other.get() != &queue && line(*other) == line(queue) && !other->works.empty() &&
+           (other->running || other->works.front()->order < queue.works.front()->order);
+  });
+}
+
+// Everything in flight fails at once, and so does what comes.
+void Device::lose() {
+  lost_ = true;
+  for (const auto& queue : queues) {
+    for (const std::unique_ptr<Work>& work : queue->works) {
+      work->failing = KVSPAN_E_DEVICE_LOST;
+      spoil(*work);
+      settle(*work);
+    }
+    queue->works.clear();
+    queue->running = false;
+    host_.join(queue->last);
+  }
+}
+
+void Device::settle(Work& work) {
   bool reached = work.failing == KVSPAN_OK;
   for (const kvspan_point_t& point : work.call.signals) {
     Fence& fence = *fence_of(point.fence);
     --fence.named;
+    fence.named_by_engine -= work.engine ? 1U : 0U;
     if (work.failing != KVSPAN_OK && fence.failed == KVSPAN_OK) {
       fence.failed = work.failing;
       fence.failed_submit = work.call.submit_id;
@@ -190,6 +228,7 @@ void Device::settle(Queue& queue, Work& work) {
   }
   for (const kvspan_point_t& point : work.call.waits) {
     --fence_of(point.fence)->named;
+    fence_of(point.fence)->named_by_engine -= work.engine ? 1U : 0U;
   }
   for (const auto& [memory, count] : work.names) {
     memory->named -= count;
@@ -246,7 +285,9 @@ void Device::act(Work& work, bool starting) {
     return;
   }
   if (call.kind == CallKind::engine) {
-    call.engine_work();
+    if (!work.blind) {
+      call.engine_work();
+    }
   } else if (call.kind == CallKind::encode) {
     for (const kvspan_codec_item_t& item : call.codec_items) {
       arithmetic() ? encode_numbers(item) : encode_tags(item);
@@ -297,6 +338,9 @@ kvspan_result_t Device::wait(std::span<const kvspan_point_t> points,
         seen(*fence_of(point.fence), point.value);
       }
       return KVSPAN_OK;
+    }
+    if (lost_) {
+      return refuse(error, KVSPAN_E_DEVICE_LOST, "the device is lost");
     }
     if (now_ns_ >= deadline) {
       return refuse(error, KVSPAN_TIMEOUT, "not reached in time");

@@ -102,6 +102,12 @@ kvspan_range_t Rows::inputs(std::uint32_t layer) const {
           place.offset[3] - place.offset[0]};
 }
 
+kvspan_range_t Rows::outputs(std::uint32_t layer) const {
+  const Place& place = places_[layer];
+  return {
+      reinterpret_cast<kvspan_memory_t*>(memory_), place.offset[3], place.end - place.offset[3]};
+}
+
 std::byte* Rows::row(const kvspan_rows_t& rows, std::uint64_t index, std::uint32_t head) const {
   return memory_->data + kvspan_ref_rows_offset(&rows, index, head);
 }
@@ -154,9 +160,6 @@ void Rows::spoil_outputs(std::uint32_t layer) const {
 }
 
 void Rows::check(std::uint32_t layer, const std::vector<RowsPart>& parts) const {
-  const Place& place = places_[layer];
-  device_.host_access(
-      reinterpret_cast<kvspan_memory_t*>(memory_), place.offset[3], place.end, false);
   for (const RowsPart& part : parts) {
     if (!device_.trouble().found()) {
       device_.arithmetic() ? check_numbers(layer, part) : check_tags(layer, part);

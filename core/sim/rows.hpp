@@ -51,8 +51,9 @@ class Rows {
 
   [[nodiscard]] kvspan_rows_t out(std::uint32_t layer) const { return at(layer, 3); }
 
-  // The bytes of a layer's q, k and v.
+  // The bytes of a layer's q, k and v; of its outputs.
   [[nodiscard]] kvspan_range_t inputs(std::uint32_t layer) const;
+  [[nodiscard]] kvspan_range_t outputs(std::uint32_t layer) const;
 
   // Writes q, k and v of the parts; outputs become poison.
   void fill(std::uint32_t layer, const std::vector<RowsPart>& parts) const;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations of a scenario, the session's life, and the end at which everything is read once more
-// and nothing may be left.
+// The session's life, and the end at which everything is read once more and nothing may be left.
 #include "runner.hpp"
 
 #include <algorithm>
@@ -98,13 +97,15 @@ void Runner::open_session() {
     set.open.clear();
   }
   if (scenario_.engine_queue) {
-    make_engine_queue();
+    make_line(writes_);
+    make_line(reads_);
   }
 }
 
 void Runner::close_session() {
   device_.drop_timers();
   device_.faults = {};
+  drop_line(reads_);  // what waits for points of the session has settled before it ends
   if (session_) {
     session_.reset();
   }
@@ -113,241 +114,49 @@ void Runner::close_session() {
   works_before_ = device_.works_fired;
   old_points_.clear();
   lives_.clear();
-  drop_engine_queue();
+  drop_line(writes_);
   sets_.clear();
+  device_.open_again();
   const std::string left = device_.leaks();
   if (!left.empty()) {
     trouble_.report("leak", "the session ended and left " + left);
   }
 }
 
-void Runner::make_engine_queue() {
+void Runner::make_line(EngineLine& line) {
   const Backend backend = device_.backend();
   kvspan_queue_options_t queue_options{};
   queue_options.struct_size = sizeof queue_options;
   device_.engine_calls(true);
-  (void)backend.tables().queue->create(backend.device(), &queue_options, &engine_queue_, nullptr);
-  (void)backend.tables().fence->create(backend.device(), 0, &engine_fence_, nullptr);
+  (void)backend.tables().queue->create(backend.device(), &queue_options, &line.queue, nullptr);
+  (void)backend.tables().fence->create(backend.device(), 0, &line.fence, nullptr);
   device_.engine_calls(false);
-  engine_value_ = 0;
+  line.value = 0;
 }
 
-void Runner::drop_engine_queue() {
-  if (engine_queue_ == nullptr || stop()) {
+void Runner::drop_line(EngineLine& line) {
+  if (line.queue == nullptr || stop()) {
     return;
   }
   const Backend backend = device_.backend();
   device_.engine_calls(true);
-  const kvspan_point_t last{engine_fence_, engine_value_};
-  (void)device_.wait({&last, 1}, UINT64_MAX, nullptr);
-  (void)backend.tables().queue->destroy(engine_queue_, nullptr);
-  (void)backend.tables().fence->destroy(engine_fence_, nullptr);
+  device_.empty(*queue_of(line.queue));
+  (void)backend.tables().queue->destroy(line.queue, nullptr);
+  (void)backend.tables().fence->destroy(line.fence, nullptr);
   device_.engine_calls(false);
-  engine_queue_ = nullptr;
-  engine_fence_ = nullptr;
+  line = {};
 }
 
-Life* Runner::life_of(std::uint32_t who) {
-  std::vector<Life*> living;
-  for (const auto& life : lives_) {
-    if (life != nullptr) {
-      living.push_back(life.get());
-    }
+void Runner::submit_to(EngineLine& line, Call call) {
+  Queue& queue = *queue_of(line.queue);
+  while (queue.works.size() == queue.depth && !stop()) {
+    device_.idle(1000);
   }
-  return living.empty() ? nullptr : living[who % living.size()];
-}
-
-void Runner::add_sequence() {
-  const auto living = static_cast<std::size_t>(std::count_if(
-      lives_.begin(), lives_.end(), [](const auto& life) { return life != nullptr; }));
-  const auto added = session_->add_sequence();
-  if (living == lives_.size()) {
-    expect_refusal(
-        "add_sequence", added ? Result<void>{} : tl::unexpected(added.error()), Errc::too_large);
-  } else if (!added || *added >= lives_.size() || lives_[*added] != nullptr) {
-    trouble_.report("unexpected", "add_sequence gave no free number");
-  } else {
-    lives_[*added] = std::make_unique<Life>(*added, ++streams_);
-  }
-}
-
-void Runner::remove_sequence(std::uint32_t who) {
-  Life* const life = life_of(who);
-  if (life == nullptr) {
-    return;
-  }
-  for (Set& set : sets_) {
-    if (!read(set)) {
-      return;
-    }
-  }
-  const SequenceId sequence = life->sequence();
-  if (called("remove_sequence", Strict::no, [&] { return session_->remove_sequence(sequence); })) {
-    lives_[sequence].reset();
-  }
-}
-
-void Runner::truncate(const Op& op) {
-  Life* const life = life_of(op.who);
-  if (life == nullptr) {
-    return;
-  }
-  const std::uint64_t tokens = life->tokens() - op.rows % (life->tokens() + 1);
-  if (called(
-          "truncate", Strict::no, [&] { return session_->truncate(life->sequence(), tokens); })) {
-    life->truncate(tokens);
-    if (device_.filter() != nullptr) {
-      device_.filter()->on_truncate();
-    }
-  }
-}
-
-void Runner::load(const Op& op) {
-  Life* const life = life_of(op.who);
-  if (life == nullptr || life->tokens() != 0) {
-    return;
-  }
-  const std::uint64_t tokens = 1 + op.rows % options_.context_tokens;
-  const std::uint32_t generation = ++generation_;
-  const PageSource source =
-      [&](std::uint32_t layer, std::uint64_t page, std::span<std::byte> bytes) -> Result<void> {
-    device_.host_access_at(bytes.data(), bytes.size(), true);
-    write_page(options_.geometry,
-               scenario_.arithmetic,
-               life->stream(),
-               generation,
-               layer,
-               page,
-               tokens,
-               bytes);
-    return {};
-  };
-  if (called(
-          "load", Strict::yes, [&] { return session_->load(life->sequence(), tokens, source); })) {
-    life->load(tokens, generation);
-    doubtful_ = false;
-  }
-}
-
-void Runner::cancel() {
-  if (session_) {
-    cancel_pending_ = true;
-    ++cancels_;
-    session_->cancel();
-  }
-}
-
-// Calls that must be refused and change nothing.
-void Runner::misuse(const Op& op) {
-  const std::uint64_t beyond = options_.context_tokens + 1;
-  switch (op.how % 6) {
-    case 0:
-      expect_refusal("write outside a step", session_->write(0, {}), Errc::invalid_argument);
-      return;
-    case 1:
-      expect_refusal("commit outside a step", session_->commit({}), Errc::invalid_argument);
-      return;
-    case 2: {
-      const auto point = session_->attend(0, {});
-      expect_refusal("attend outside a step",
-                     point ? Result<void>{} : tl::unexpected(point.error()),
-                     Errc::invalid_argument);
-      return;
-    }
-    case 3:
-      if (Life* const life = life_of(op.who)) {
-        expect_refusal("truncate beyond the end",
-                       session_->truncate(life->sequence(), life->tokens() + 1),
-                       Errc::invalid_argument);
-      }
-      return;
-    case 4:
-      expect_refusal(
-          "remove_sequence of none", session_->remove_sequence(UINT32_MAX), Errc::not_found);
-      return;
-    default:
-      if (Life* const life = life_of(op.who); life != nullptr && life->tokens() == 0) {
-        const auto source = [](std::uint32_t, std::uint64_t, std::span<std::byte>) {
-          return Result<void>{};
-        };
-        expect_refusal("load past the context",
-                       session_->load(life->sequence(), beyond, source),
-                       Errc::too_large);
-      }
-      return;
-  }
-}
-
-void Runner::plant(const Op& op) {
-  constexpr kvspan_result_t kCodes[] = {
-      KVSPAN_E_INTERNAL, KVSPAN_E_DEVICE_MEMORY, KVSPAN_E_HOST_MEMORY, KVSPAN_E_FAILED};
-  const kvspan_result_t code = kCodes[op.how % 4];
-  if (op.kind == OpKind::refuse_submit) {
-    device_.faults.submit_in = 1 + op.rows;
-    device_.faults.submit_code = code;
-  } else if (op.kind == OpKind::fail_work) {
-    device_.faults.work_in = 1 + op.rows;
-    device_.faults.work_code = code;
-  } else {
-    device_.faults.object_in = 1 + op.rows;
-  }
-}
-
-bool Runner::wait(const kvspan_point_t& point) {
-  const bool may_be_gone = tally_.recoveries != 0 || doubtful_ || tally_.failures != 0;
-  bool gone = false;
-  const auto waited = called("wait", Strict::no, [&]() -> Result<void> {
-    auto result = session_->wait(point);
-    // It fell with a failure that was told.
-    gone = !result && result.error().code == Errc::wait_failed &&
-           result.error().message.find("given up") != std::string::npos;
-    return gone && may_be_gone ? Result<void>{} : std::move(result);
-  });
-  return waited.has_value() && !gone;
-}
-
-// A point of an earlier step: reached or failed, and the session says so.
-void Runner::wait_old_point(const Op& op) {
-  if (old_points_.empty()) {
-    return;
-  }
-  (void)wait(old_points_[op.rows % old_points_.size()]);
-}
-
-void Runner::operate(const Op& op) {
-  switch (op.kind) {
-    case OpKind::step:
-      return step(op, false);
-    case OpKind::abandon:
-      return step(op, true);
-    case OpKind::truncate:
-      return truncate(op);
-    case OpKind::add_sequence:
-      return add_sequence();
-    case OpKind::remove_sequence:
-      return remove_sequence(op.who);
-    case OpKind::load:
-      return load(op);
-    case OpKind::verify:
-      return verify();
-    case OpKind::cancel:
-      return cancel();
-    case OpKind::cancel_later:
-      return device_.after(op.rows, [this] { cancel(); });
-    case OpKind::refuse_submit:
-    case OpKind::fail_work:
-    case OpKind::refuse_object:
-      return plant(op);
-    case OpKind::misuse:
-      return misuse(op);
-    case OpKind::idle:
-      return device_.idle(op.rows);
-    case OpKind::old_point:
-      return wait_old_point(op);
-    case OpKind::reopen:
-      reopen();
-      return;
-  }
+  call.signals.push_back({line.fence, ++line.value});
+  device_.engine_calls(true);
+  kvspan_error_t error = empty_error();
+  (void)device_.submit(queue, std::move(call), &error);
+  device_.engine_calls(false);
 }
 
 // Reads everything, lets one work fail so that what was on the device only is gone, reads again.
@@ -385,8 +194,11 @@ Outcome Runner::go() {
   for (op_ = 0; op_ < scenario_.ops.size() && session_ && !stop(); ++op_) {
     operate(scenario_.ops[op_]);
     check_idle();
+    if (device_.lost() && op_ % 3 == 0) {  // until then every call says so
+      reopen();
+    }
   }
-  if (session_ && !stop()) {
+  if (session_ && !stop() && !device_.lost()) {
     finale();
   }
   close_session();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine of a simulation: does a scenario's operations on a session, knows after each what must
-// be, and ends by reading everything once more. Private to core/sim. Read next: runner.cpp
-// (operations), steps.cpp (steps), after.cpp (what a call's result must be).
+// be, and ends by reading everything once more. Private to core/sim. Read next: operations.cpp,
+// steps.cpp, after.cpp (what a call's result must be).
 #pragma once
 
 #include "kvspan/core/session/session.hpp"
@@ -51,6 +51,14 @@ class Runner {
     std::unique_ptr<Rows> rows;
     std::vector<RowsPart> parts;
     std::vector<Open> open;
+    bool consumed = false;  // work of the engine's own may still read the outputs
+  };
+
+  // A queue of the engine's own, with its timeline.
+  struct EngineLine {
+    kvspan_queue_t* queue = nullptr;
+    kvspan_fence_t* fence = nullptr;
+    std::uint64_t value = 0;
   };
 
   // ---- runner.cpp
@@ -71,8 +79,9 @@ class Runner {
   // Waits for a point; false: nothing came of it.
   bool wait(const kvspan_point_t& point);
   [[nodiscard]] Life* life_of(std::uint32_t who);
-  void make_engine_queue();
-  void drop_engine_queue();
+  void make_line(EngineLine& line);
+  void drop_line(EngineLine& line);
+  void submit_to(EngineLine& line, Call call);
 
   // ---- steps.cpp
   void step(const Op& op, bool give_up);
@@ -80,6 +89,9 @@ class Runner {
   bool do_step(const std::vector<std::pair<Life*, std::uint32_t>>& parts, const StepStyle& style);
   bool layer_of(std::uint32_t layer, Set& set, const StepStyle& style, std::uint32_t* calls);
   bool read(Set& set);
+  // The engine's own work reads outputs behind their point, without the host; and has done so.
+  void consume(std::uint32_t layer, Set& set, const kvspan_point_t& point);
+  void consumed(Set& set);
   std::optional<kvspan_point_t> fill(std::uint32_t layer, Set& set);
   void commit(const std::vector<std::pair<Life*, std::uint32_t>>& parts,
               const StepStyle& style,
@@ -94,7 +106,7 @@ class Runner {
 
   template <class Call>
   auto called(const char* name, Strict strict, const Call& call) {
-    const Before before{name, strict, cancel_pending_, cancels_, device_.fired};
+    const Before before{name, strict, cancel_pending_, device_.lost(), cancels_, device_.fired};
     device_.calls = 0;
     auto result = call();
     judge(before, result ? nullptr : &result.error());
@@ -105,6 +117,7 @@ class Runner {
     const char* call;
     Strict strict;
     bool cancel_pending;
+    bool lost;
     std::uint64_t cancels;
     std::uint64_t fired;
   };
@@ -133,9 +146,8 @@ class Runner {
   bool doubtful_ = false;           // a recovery may have been left half done
   std::uint64_t works_before_ = 0;  // planted failures of work whose effects are over
   std::vector<kvspan_point_t> old_points_;
-  kvspan_queue_t* engine_queue_ = nullptr;
-  kvspan_fence_t* engine_fence_ = nullptr;
-  std::uint64_t engine_value_ = 0;
+  EngineLine writes_;  // rows
+  EngineLine reads_;   // outputs
   std::size_t op_ = 0;
   Tally tally_;
 };

@@ -29,6 +29,7 @@ DeviceTraits device_of(Random& random) {
   traits.copy_ns = random.one_of({1U, 100U, 100U, 1000U});
   traits.compute_ns = random.one_of({1U, 100U, 100U, 1000U});
   traits.cancel_percent = random.one_of({0U, 30U, 100U});
+  traits.aliased = random.one_of({0U, 0U, 0U, 1U, 2U});
   traits.imports = random.percent(20);
   traits.undefined_on_failure = random.percent(70);
   return traits;
@@ -110,6 +111,7 @@ OpKind kind_of(Random& random) {
                                  {OpKind::cancel_later, 3},
                                  {OpKind::refuse_submit, 3},
                                  {OpKind::fail_work, 3},
+                                 {OpKind::lose_device, 1},
                                  {OpKind::refuse_object, 1},
                                  {OpKind::misuse, 2},
                                  {OpKind::idle, 3},
@@ -147,7 +149,8 @@ Op op_of(Random& random) {
   op.how = static_cast<std::uint32_t>(random.below(128));
   op.extra = static_cast<std::uint32_t>(random.below(64));
   const bool plants = op.kind == OpKind::cancel_later || op.kind == OpKind::refuse_submit ||
-                      op.kind == OpKind::fail_work || op.kind == OpKind::refuse_object;
+                      op.kind == OpKind::fail_work || op.kind == OpKind::lose_device ||
+                      op.kind == OpKind::refuse_object;
   if (plants) {
     op.rows = ahead(random, op.kind);
   } else if (op.kind == OpKind::truncate) {
@@ -174,6 +177,7 @@ const char* name(OpKind kind) {
                                     "cancel_later",
                                     "refuse_submit",
                                     "fail_work",
+                                    "lose_device",
                                     "refuse_object",
                                     "misuse",
                                     "idle",
@@ -226,6 +230,9 @@ std::string text(const Scenario& scenario) {
          "/" + number(device.prefill_splits) + ", depth " + number(device.depth) + ", call " +
          number(device.host_call_ns) + " ns, copy " + number(device.copy_ns) + " ns, compute " +
          number(device.compute_ns) + " ns, copies aligned to " + number(device.copy_alignment) +
+         (device.aliased == 0   ? ""
+          : device.aliased == 1 ? ", one line of work"
+                                : ", one line of copies") +
          ", cancel seen in " + number(device.cancel_percent) + "%\n";
   out += "session: pages of " + number(session.geometry.page_tokens) + ", context " +
          number(session.context_tokens) + ", sequences " + number(session.sequences) +

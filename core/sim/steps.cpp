@@ -3,6 +3,7 @@
 #include "runner.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvspan::sim {
 
@@ -65,7 +66,7 @@ void Runner::verify() {
 std::optional<kvspan_point_t> Runner::fill(std::uint32_t layer, Set& set) {
   set.rows->spoil_outputs(layer);
   const kvspan_range_t inputs = set.rows->inputs(layer);
-  if (engine_queue_ == nullptr) {
+  if (writes_.queue == nullptr) {
     device_.host_access(inputs.memory, inputs.offset, inputs.offset + inputs.bytes, true);
     set.rows->fill(layer, set.parts);
     return std::nullopt;
@@ -73,21 +74,40 @@ std::optional<kvspan_point_t> Runner::fill(std::uint32_t layer, Set& set) {
   // The engine's own kernel will have written them when the point is reached.
   Call call;
   call.kind = CallKind::engine;
-  const kvspan_point_t point{engine_fence_, ++engine_value_};
-  call.signals.push_back(point);
   call.engine_writes.push_back(inputs);
   call.engine_work = [rows = set.rows.get(), layer, parts = set.parts] {
     rows->fill(layer, parts);
   };
-  device_.engine_calls(true);
-  kvspan_error_t error = empty_error();
-  Queue& queue = *queue_of(engine_queue_);
-  while (queue.works.size() == queue.depth) {
-    device_.idle(1000);
+  submit_to(writes_, std::move(call));
+  return kvspan_point_t{writes_.fence, writes_.value};
+}
+
+void Runner::consume(std::uint32_t layer, Set& set, const kvspan_point_t& point) {
+  if (reads_.queue == nullptr) {
+    return;
   }
-  (void)device_.submit(queue, std::move(call), &error);
-  device_.engine_calls(false);
-  return point;
+  Call call;
+  call.kind = CallKind::engine;
+  call.waits.push_back(point);
+  call.engine_reads.push_back(set.rows->outputs(layer));
+  call.engine_work = [rows = set.rows.get(), layer, parts = set.parts] {
+    rows->check(layer, parts);
+  };
+  submit_to(reads_, std::move(call));
+  set.consumed = true;
+}
+
+// Work behind a point that fell settles as failed, and its timeline is of no use any more.
+void Runner::consumed(Set& set) {
+  if (!set.consumed || device_.lost()) {
+    return;
+  }
+  set.consumed = false;
+  device_.empty(*queue_of(reads_.queue));
+  if (fence_of(reads_.fence)->failed != KVSPAN_OK) {
+    drop_line(reads_);
+    make_line(reads_);
+  }
 }
 
 // Outputs that nobody read yet; false: they did not come.
@@ -100,6 +120,8 @@ bool Runner::read(Set& set) {
       return false;
     }
     if (reached) {
+      const kvspan_range_t range = set.rows->outputs(open.layer);
+      device_.host_access(range.memory, range.offset, range.offset + range.bytes, false);
       set.rows->check(open.layer, set.parts);
     }
     set.open.erase(set.open.begin());
@@ -139,6 +161,9 @@ bool Runner::layer_of(std::uint32_t layer, Set& set, const StepStyle& style, std
   }
   set.open.push_back({layer, *point});
   old_points_.push_back(*point);
+  if (style.wait_later) {
+    consume(layer, set, *point);
+  }
   return !gives_up() && (!style.wait_each_layer || read(set));
 }
 
@@ -149,7 +174,9 @@ bool Runner::do_step(const std::vector<std::pair<Life*, std::uint32_t>>& parts,
   if (!read(set)) {
     return false;
   }
+  consumed(set);
   std::vector<StepRows> rows;
+  rows.reserve(parts.size());
   for (const auto& [life, count] : parts) {
     rows.push_back({life->sequence(), count});
   }
@@ -188,6 +215,7 @@ void Runner::commit(const std::vector<std::pair<Life*, std::uint32_t>>& parts,
                     std::uint32_t generation,
                     const Counters& before) {
   std::vector<std::uint32_t> accepted;
+  accepted.reserve(parts.size());
   for (const auto& [life, count] : parts) {
     accepted.push_back(count - std::min(count, style.rejected));
   }

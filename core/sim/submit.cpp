@@ -31,9 +31,12 @@ bool counts_down(std::uint32_t& left, std::uint64_t& fired, T code, T* out) {
 
 }  // namespace
 
-bool Device::refuses_object() {
-  kvspan_result_t ignored = KVSPAN_OK;
-  return !engine_ && counts_down(faults.object_in, fired, KVSPAN_E_HOST_MEMORY, &ignored);
+kvspan_result_t Device::refuses_object() {
+  kvspan_result_t planted = lost_ ? KVSPAN_E_DEVICE_LOST : KVSPAN_OK;
+  if (!engine_ && !lost_) {
+    (void)counts_down(faults.object_in, fired, KVSPAN_E_HOST_MEMORY, &planted);
+  }
+  return planted;
 }
 
 bool Device::check_points(const Queue& queue, const Call& call) {
@@ -130,11 +133,15 @@ void Device::name_memories(Work& work) {
   for (const kvspan_range_t& range : call.engine_writes) {
     note(range.memory);
   }
-  for (const kvspan_point_t& point : call.waits) {
-    ++fence_of(point.fence)->named;
+  for (const kvspan_range_t& range : call.engine_reads) {
+    note(range.memory);
   }
-  for (const kvspan_point_t& point : call.signals) {
-    ++fence_of(point.fence)->named;
+  for (const std::vector<kvspan_point_t>* const points : {&call.waits, &call.signals}) {
+    for (const kvspan_point_t& point : *points) {
+      Fence& fence = *fence_of(point.fence);
+      ++fence.named;
+      fence.named_by_engine += work.engine ? 1U : 0U;
+    }
   }
 }
 
@@ -249,7 +256,7 @@ void Device::touch_encode(Work& work, const Queue& queue) {
 
 // K and V of an entry's tokens [begin, end), as far as its spans hold them.
 void Device::touch_tokens(
-    Work& work, const Queue& queue, const EntryCopy& copy, std::uint64_t begin, std::uint64_t end) {
+    Work& work, const Queue& queue, const EntryCopy& entry, std::uint64_t begin, std::uint64_t end) {
   const auto plane = [&](const kvspan_plane_t& rows, std::uint64_t first, std::uint64_t count) {
     while (count != 0) {
       const std::uint64_t here =
@@ -262,7 +269,7 @@ void Device::touch_tokens(
       count -= here;
     }
   };
-  for (const kvspan_span_t& span : copy.spans) {
+  for (const kvspan_span_t& span : entry.spans) {
     const std::uint64_t from = std::max(begin, span.first_token);
     const std::uint64_t to = std::min(end, span.first_token + span.token_count);
     if (from < to) {
@@ -331,6 +338,13 @@ kvspan_result_t Device::submit(Queue& queue, Call call, kvspan_error_t* error) {
   if (dead_) {
     return refuse(error, KVSPAN_E_DEVICE_LOST, "the simulation ended");
   }
+  kvspan_result_t losing = KVSPAN_OK;
+  if (!engine_ && counts_down(faults.lost_in, fired, KVSPAN_E_DEVICE_LOST, &losing)) {
+    lose();
+  }
+  if (lost_) {
+    return refuse(error, KVSPAN_E_DEVICE_LOST, "the device is lost");
+  }
   if (queue.works.size() >= queue.depth) {
     return refuse(error, KVSPAN_E_QUEUE_FULL, "the queue is full");
   }
@@ -354,6 +368,8 @@ kvspan_result_t Device::submit(Queue& queue, Call call, kvspan_error_t* error) {
   }
   auto work = std::make_unique<Work>();
   work->call = std::move(call);
+  work->order = submits;
+  work->engine = queue.engine;
   work->ending = std::make_shared<Ending>();
   if (!engine_) {
     (void)counts_down(faults.work_in, works_fired, faults.work_code, &work->planted);
@@ -364,6 +380,9 @@ kvspan_result_t Device::submit(Queue& queue, Call call, kvspan_error_t* error) {
   touch_attention(*work, queue);
   for (const kvspan_range_t& range : work->call.engine_writes) {
     touch(*work, queue, memory_of(range.memory), range.offset, range.offset + range.bytes, true);
+  }
+  for (const kvspan_range_t& range : work->call.engine_reads) {
+    touch(*work, queue, memory_of(range.memory), range.offset, range.offset + range.bytes, false);
   }
   if (dead_) {
     return refuse(error, KVSPAN_E_DEVICE_LOST, "the simulation ended");

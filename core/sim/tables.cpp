@@ -22,9 +22,8 @@ void drop(std::vector<std::unique_ptr<T>>& all, const T* one) {
       std::find_if(all.begin(), all.end(), [one](const auto& own) { return own.get() == one; }));
 }
 
-kvspan_result_t short_of(Device& device, kvspan_error_t* error) {
-  (void)device;
-  return refuse(error, KVSPAN_E_HOST_MEMORY, "a planted shortage");
+kvspan_result_t short_of(kvspan_result_t code, kvspan_error_t* error) {
+  return refuse(error, code, "a planted shortage, or a lost device");
 }
 
 kvspan_result_t prepare(kvspan_device_t* handle,
@@ -33,8 +32,8 @@ kvspan_result_t prepare(kvspan_device_t* handle,
                         kvspan_error_t* error) noexcept {
   Device& device = device_of(handle);
   device.host_call();
-  if (device.refuses_object()) {
-    return short_of(device, error);
+  if (const kvspan_result_t code = device.refuses_object(); code != KVSPAN_OK) {
+    return short_of(code, error);
   }
   for (const auto& queue : device.queues) {
     if (!queue->works.empty() && !queue->engine) {
@@ -78,8 +77,10 @@ kvspan_result_t alloc(kvspan_device_t* handle,
                       kvspan_error_t* error) noexcept {
   Device& device = device_of(handle);
   device.host_call();
-  return device.refuses_object() ? short_of(device, error)
-                                 : add_memory(device, nullptr, kind, bytes, out);
+  if (const kvspan_result_t code = device.refuses_object(); code != KVSPAN_OK) {
+    return short_of(code, error);
+  }
+  return add_memory(device, nullptr, kind, bytes, out);
 }
 
 kvspan_result_t import_host(kvspan_device_t* handle,
@@ -89,10 +90,10 @@ kvspan_result_t import_host(kvspan_device_t* handle,
                             kvspan_error_t* error) noexcept {
   Device& device = device_of(handle);
   device.host_call();
-  return device.refuses_object()
-             ? short_of(device, error)
-             : add_memory(
-                   device, static_cast<std::byte*>(address), KVSPAN_MEMORY_IMPORTED, bytes, out);
+  if (const kvspan_result_t code = device.refuses_object(); code != KVSPAN_OK) {
+    return short_of(code, error);
+  }
+  return add_memory(device, static_cast<std::byte*>(address), KVSPAN_MEMORY_IMPORTED, bytes, out);
 }
 
 kvspan_result_t map(kvspan_memory_t* handle, void** out, kvspan_error_t*) noexcept {
@@ -124,8 +125,8 @@ kvspan_result_t queue_create(kvspan_device_t* handle,
                              kvspan_error_t* error) noexcept {
   Device& device = device_of(handle);
   device.host_call();
-  if (device.refuses_object()) {
-    return short_of(device, error);
+  if (const kvspan_result_t code = device.refuses_object(); code != KVSPAN_OK) {
+    return short_of(code, error);
   }
   const std::uint32_t place = device.free_place();
   if (place == kQueuesMax) {
@@ -166,8 +167,8 @@ kvspan_result_t fence_create(kvspan_device_t* handle,
                              kvspan_error_t* error) noexcept {
   Device& device = device_of(handle);
   device.host_call();
-  if (device.refuses_object()) {
-    return short_of(device, error);
+  if (const kvspan_result_t code = device.refuses_object(); code != KVSPAN_OK) {
+    return short_of(code, error);
   }
   auto fence = std::make_unique<Fence>();
   fence->device = &device;
@@ -185,6 +186,9 @@ kvspan_result_t fence_query(kvspan_fence_t* handle,
   *out = fence.value;
   if (fence.value != 0) {
     fence.device->seen(fence, fence.value);
+  }
+  if (fence.device->lost()) {
+    return refuse(error, KVSPAN_E_DEVICE_LOST, "the device is lost");
   }
   return fence.failed == KVSPAN_OK
              ? KVSPAN_OK
@@ -224,6 +228,9 @@ kvspan_result_t fence_destroy(kvspan_fence_t* handle, kvspan_error_t* error) noe
   Fence* const fence = fence_of(handle);
   Device& device = *fence->device;
   device.host_call();
+  if (fence->named != 0 && fence->named == fence->named_by_engine) {
+    return refuse(error, KVSPAN_E_BUSY, "work of the engine names it");
+  }
   if (fence->named != 0) {
     device.kill("lifetime", "a fence was given back while pending work names it");
     return refuse(error, KVSPAN_E_BUSY, "pending work names it");
@@ -235,200 +242,31 @@ kvspan_result_t fence_destroy(kvspan_fence_t* handle, kvspan_error_t* error) noe
   return KVSPAN_OK;
 }
 
-Call call_of(CallKind kind, const kvspan_submit_t* submit) {
-  Call call;
-  call.kind = kind;
-  call.waits.assign(submit->waits, submit->waits + submit->wait_count);
-  call.signals.assign(submit->signals, submit->signals + submit->signal_count);
-  call.cancel_memory = submit->cancel_memory;
-  call.cancel_offset = submit->cancel_offset;
-  call.submit_id = submit->submit_id;
-  return call;
-}
-
-kvspan_result_t copy(kvspan_queue_t* handle,
-                     const kvspan_segment_t* segments,
-                     std::uint32_t count,
-                     const kvspan_submit_t* submit,
-                     kvspan_error_t* error) noexcept {
-  Queue& queue = *queue_of(handle);
-  queue.device->host_call();
-  Call call = call_of(CallKind::copy, submit);
-  call.segments.assign(segments, segments + count);
-  return queue.device->submit(queue, std::move(call), error);
-}
-
-kvspan_result_t limits(kvspan_device_t* handle,
-                       kvspan_copy_limits_t* out,
-                       kvspan_error_t*) noexcept {
-  const std::uint64_t alignment = device_of(handle).traits().copy_alignment;
-  *out = {sizeof *out, 4096, alignment, alignment, alignment, alignment, alignment, 1ULL << 40};
-  return KVSPAN_OK;
-}
-
-kvspan_result_t encode(kvspan_queue_t* handle,
-                       const kvspan_codec_item_t* items,
-                       std::uint32_t count,
-                       const kvspan_submit_t* submit,
-                       kvspan_error_t* error) noexcept {
-  Queue& queue = *queue_of(handle);
-  queue.device->host_call();
-  Call call = call_of(CallKind::encode, submit);
-  call.codec_items.assign(items, items + count);
-  return queue.device->submit(queue, std::move(call), error);
-}
-
-kvspan_result_t query(kvspan_device_t* handle,
-                      const kvspan_attention_shape_t* shape,
-                      kvspan_attention_caps_t* out,
-                      kvspan_error_t*) noexcept {
-  const DeviceTraits& traits = device_of(handle).traits();
-  const std::uint64_t pairs = std::uint64_t{shape->rows_max} * shape->q_heads;
-  *out = {};
-  out->struct_size = sizeof *out;
-  out->level = KVSPAN_LEVEL_NATIVE;
-  out->error_class = KVSPAN_ERROR_E0;
-  out->span_granule = traits.granule;
-  out->split_count =
-      shape->row_class == KVSPAN_ROWS_DECODE ? traits.decode_splits : traits.prefill_splits;
-  out->spans_max = 4096;
-  out->span_pages_max = 65536;
-  out->workspace_alignment = out->state_alignment = traits.state_alignment;
-  out->run_workspace_bytes = out->advance_workspace_bytes = traits.workspace_bytes;
-  out->state_u_bytes = pairs * shape->head_size_v * sizeof(float);
-  out->state_ml_bytes = pairs * 2 * sizeof(float);
-  return KVSPAN_OK;
-}
-
-EntryCopy entry_of(const kvspan_entry_t& entry) {
-  EntryCopy copy;
-  copy.entry = entry;
-  copy.visible_end.assign(entry.visible_end, entry.visible_end + entry.row_count);
-  if (entry.window_begin != nullptr) {
-    copy.window_begin.assign(entry.window_begin, entry.window_begin + entry.row_count);
-  }
-  copy.spans.assign(entry.spans, entry.spans + entry.span_count);
-  for (const kvspan_span_t& span : copy.spans) {
-    std::vector<std::uint32_t>& list = copy.lists.emplace_back();
-    if (span.k.page_list != nullptr) {
-      list.assign(span.k.page_list, span.k.page_list + span.k.page_count);
-    }
-  }
-  copy.bind();
-  return copy;
-}
-
-Call attention_call(CallKind kind,
-                    const kvspan_attention_args_t* args,
-                    const kvspan_submit_t* submit) {
-  Call call = call_of(kind, submit);
-  call.shape = *args->shape;
-  call.scale = args->scale;
-  call.workspace = args->workspace;
-  for (std::uint32_t index = 0; index < args->entry_count; ++index) {
-    call.entries.push_back(entry_of(args->entries[index]));
-  }
-  return call;
-}
-
-kvspan_result_t submit_attention(kvspan_queue_t* handle, Call call, kvspan_error_t* error) {
-  Queue& queue = *queue_of(handle);
-  Device& device = *queue.device;
-  device.host_call();
-  const bool works = call.kind == CallKind::run || call.kind == CallKind::advance;
-  if (works && call.workspace.bytes < device.traits().workspace_bytes) {
-    device.trouble().report("workspace", "attention was given too little workspace");
-    return refuse(error, KVSPAN_E_WORKSPACE, "too little workspace");
-  }
-  return device.submit(queue, std::move(call), error);
-}
-
-kvspan_result_t run(kvspan_queue_t* handle,
-                    const kvspan_attention_args_t* args,
-                    const kvspan_submit_t* submit,
-                    kvspan_error_t* error) noexcept {
-  return submit_attention(handle, attention_call(CallKind::run, args, submit), error);
-}
-
-kvspan_result_t advance(kvspan_queue_t* handle,
-                        const kvspan_attention_args_t* args,
-                        const kvspan_advance_item_t* items,
-                        std::uint32_t count,
-                        const kvspan_submit_t* submit,
-                        kvspan_error_t* error) noexcept {
-  Call call = attention_call(CallKind::advance, args, submit);
-  call.advance_items.assign(items, items + count);
-  return submit_attention(handle, std::move(call), error);
-}
-
-kvspan_result_t fold(kvspan_queue_t* handle,
-                     const kvspan_attention_args_t* args,
-                     const kvspan_fold_item_t* items,
-                     std::uint32_t count,
-                     const kvspan_submit_t* submit,
-                     kvspan_error_t* error) noexcept {
-  Call call = attention_call(CallKind::fold, args, submit);
-  call.fold_items.assign(items, items + count);
-  return submit_attention(handle, std::move(call), error);
-}
-
-kvspan_result_t finish(kvspan_queue_t* handle,
-                       const kvspan_attention_args_t* args,
-                       const kvspan_state_t* accumulators,
-                       const kvspan_submit_t* submit,
-                       kvspan_error_t* error) noexcept {
-  Call call = attention_call(CallKind::finish, args, submit);
-  call.accumulators.assign(accumulators, accumulators + args->entry_count);
-  return submit_attention(handle, std::move(call), error);
-}
-
-template <class Table, class Fill>
-Table made(const Fill& fill) {
-  Table table{};
-  table.struct_size = sizeof table;
-  fill(table);
-  return table;
-}
-
-const auto kDevice =
-    made<kvspan_device_table_t>([](kvspan_device_table_t& table) { table.prepare = prepare; });
-const auto kMemory = made<kvspan_memory_table_t>([](kvspan_memory_table_t& table) {
+const auto kDevice = table_with<kvspan_device_table_t>(
+    [](kvspan_device_table_t& table) { table.prepare = prepare; });
+const auto kMemory = table_with<kvspan_memory_table_t>([](kvspan_memory_table_t& table) {
   table.alloc = alloc;
   table.import_host = import_host;
   table.map = map;
   table.release = release;
 });
-const auto kQueue = made<kvspan_queue_table_t>([](kvspan_queue_table_t& table) {
+const auto kQueue = table_with<kvspan_queue_table_t>([](kvspan_queue_table_t& table) {
   table.create = queue_create;
   table.destroy = queue_destroy;
 });
-const auto kFence = made<kvspan_fence_table_t>([](kvspan_fence_table_t& table) {
+const auto kFence = table_with<kvspan_fence_table_t>([](kvspan_fence_table_t& table) {
   table.create = fence_create;
   table.query = fence_query;
   table.wait = fence_wait;
   table.destroy = fence_destroy;
 });
-const auto kCopy = made<kvspan_copy_table_t>([](kvspan_copy_table_t& table) {
-  table.copy = copy;
-  table.limits = limits;
-});
-const auto kCodec =
-    made<kvspan_codec_table_t>([](kvspan_codec_table_t& table) { table.encode = encode; });
-const auto kAttention = made<kvspan_attention_table_t>([](kvspan_attention_table_t& table) {
-  table.query = query;
-  table.run = run;
-  table.advance = advance;
-  table.fold = fold;
-  table.finish = finish;
-});
-
 }  // namespace
 
 Backend Device::backend() {
   kvspan_device_info_t info{};
   info.struct_size = sizeof info;
-  info.lanes[1] = 1;
-  info.lanes[2] = 2;
+  info.lanes[1] = traits().aliased == 1 ? 0 : 1;
+  info.lanes[2] = traits().aliased == 1 ? 0 : traits().aliased == 2 ? 1 : 2;
   info.queues_max = kQueuesMax;
   info.depth_max = traits().depth;
   info.cancel = KVSPAN_CANCEL_ITEM;
@@ -437,7 +275,14 @@ Backend Device::backend() {
   info.import_alignment = traits().imports ? 4096 : 0;
   info.import_bytes_max = 1ULL << 40;
   info.fence_delta_max = UINT64_MAX;
-  return Backend({&kDevice, &kMemory, &kQueue, &kFence, &kCopy, &kCodec, &kAttention, nullptr},
+  return Backend({&kDevice,
+                  &kMemory,
+                  &kQueue,
+                  &kFence,
+                  &copy_table(),
+                  &codec_table(),
+                  &attention_table(),
+                  nullptr},
                  reinterpret_cast<kvspan_device_t*>(this),
                  info);
 }

@@ -23,6 +23,7 @@ struct Intercepted {
   BackendTables real;
   std::function<kvspan_result_t()> queue_create;
   std::function<kvspan_result_t()> queue_destroy;
+  std::function<kvspan_result_t()> fence_destroy;
 };
 
 Intercepted* intercepted = nullptr;  // slots are plain functions, and a test has one device
@@ -43,12 +44,18 @@ kvspan_result_t queue_destroy(kvspan_queue_t* queue, kvspan_error_t* error) noex
   return result == KVSPAN_OK ? intercepted->real.queue->destroy(queue, error) : result;
 }
 
+kvspan_result_t fence_destroy(kvspan_fence_t* fence, kvspan_error_t* error) noexcept {
+  const kvspan_result_t result =
+      intercepted->fence_destroy ? intercepted->fence_destroy() : KVSPAN_OK;
+  return result == KVSPAN_OK ? intercepted->real.fence->destroy(fence, error) : result;
+}
+
 class RecoveryTest : public ::testing::Test {
  protected:
   RecoveryTest() { intercepted = &calls_; }
 
   ~RecoveryTest() override {
-    calls_.queue_create = calls_.queue_destroy = {};
+    calls_.queue_create = calls_.queue_destroy = calls_.fence_destroy = {};
     engine_.reset();
     session_.reset();
     intercepted = nullptr;
@@ -61,7 +68,7 @@ class RecoveryTest : public ::testing::Test {
 
   // A session with 33 tokens, and its engine.
   void open(const std::string& queues = "one") {
-    calls_.queue_create = calls_.queue_destroy = {};
+    calls_.queue_create = calls_.queue_destroy = calls_.fence_destroy = {};
     engine_.reset();
     session_.reset();
     rig_ = std::make_unique<StubRig>(
@@ -72,6 +79,9 @@ class RecoveryTest : public ::testing::Test {
     queue_table_.destroy = queue_destroy;
     BackendTables tables = calls_.real;
     tables.queue = &queue_table_;
+    fence_table_ = *calls_.real.fence;
+    fence_table_.destroy = fence_destroy;
+    tables.fence = &fence_table_;
     backend_ = std::make_unique<Backend>(tables, rig_->backend().device(), rig_->backend().info());
     options_ = small_options();
     options_.prefill_rows_fixed = kChunk;
@@ -94,6 +104,7 @@ class RecoveryTest : public ::testing::Test {
 
   Intercepted calls_;
   kvspan_queue_table_t queue_table_{};
+  kvspan_fence_table_t fence_table_{};
   std::unique_ptr<StubRig> rig_;
   std::unique_ptr<Backend> backend_;
   SessionOptions options_;
@@ -193,6 +204,27 @@ TEST_F(RecoveryTest, APointOfFallenWorkIsAnswered) {
   EXPECT_EQ(again.error().code, Errc::wait_failed);
   EXPECT_EQ(tokens(), 33U);
   EXPECT_TRUE(step(33).has_value());
+}
+
+// Work of the engine still waits for a point that fell: its fence is given back later, not lost.
+TEST_F(RecoveryTest, AFenceThatTheEnginesWorkNamesIsGivenBackLater) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  int queues = 0;  // behind the third old queue come the old fences, not those that drain
+  int busy = 0;
+  calls_.queue_destroy = [&] {
+    ++queues;
+    return KVSPAN_OK;
+  };
+  calls_.fence_destroy = [&] { return queues >= 3 && ++busy <= 3 ? KVSPAN_E_BUSY : KVSPAN_OK; };
+  rig_->plant(KVSPAN_FAULT_SUBMIT, 1, KVSPAN_E_FAILED);
+  EXPECT_FALSE(step(33).has_value());
+  EXPECT_GE(busy, 3) << "the recovery gives the old fences back";
+  EXPECT_TRUE(step(33).has_value());
+  calls_.queue_destroy = calls_.fence_destroy = {};
+  engine_.reset();
+  session_.reset();
+  kvspan_error_t error = empty_error();
+  EXPECT_EQ(rig_->close(&error), KVSPAN_OK) << error.message;
 }
 
 }  // namespace

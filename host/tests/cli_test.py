@@ -16,4 +16,4 @@ if __name__ == "__main__":
     import kvspan_tool
 
     kvspan_tool.main(*(sys.argv[1:] or ["cli_bench_test", "cli_input_test", "cli_plan_test",
-                                        "cli_plugin_test", "cli_run_test"]))
+                                        "cli_plugin_test", "cli_run_test", "cli_sim_test"]))

@@ -131,7 +131,7 @@ void add_waits(std::vector<Plant>& all) {
                           kCompute));
   all.push_back(forgotten("fetch_before_publish",
                           "a page is fetched before its rows arrived on the host",
-                          4,
+                          2,
                           kUpload,
                           kDownload));
   all.push_back(forgotten("encode_over_publish",
@@ -141,12 +141,12 @@ void add_waits(std::vector<Plant>& all) {
                           kDownload));
   all.push_back(forgotten("engine_point_ignored",
                           "the engine's point for its rows is taken and not waited for",
-                          1,
+                          2,
                           kAnyRole,
                           kEngineRole));
   all.push_back({"no_drain_after_failure",
                  "after a refused submit the engine's rows are given back before work ended",
-                 2,
+                 3,
                  [] { return std::make_unique<NoDrain>(); }});
 }
 
@@ -160,20 +160,20 @@ void add_pages(std::vector<Plant>& all) {
                           }
                         }));
   all.push_back(changed(
-      "swapped_pages", "two pages of a group land in each other's slots", 1, [](Call& call) {
+      "swapped_pages", "two pages of a group land in each other's slots", 14, [](Call& call) {
         if (is_fetch(call) && call.segments.size() > 1 &&
             call.segments[0].bytes == call.segments[1].bytes) {
           std::swap(call.segments[0].target_offset, call.segments[1].target_offset);
         }
       }));
   all.push_back(
-      changed("lost_dirty_row", "the last new row of a page is not sent down", 6, [](Call& call) {
+      changed("lost_dirty_row", "the last new row of a page is not sent down", 2, [](Call& call) {
         if (is_publication(call) && call.segments.size() > 2) {
           call.segments.pop_back();
         }
       }));
   all.push_back(
-      changed("last_span_dropped", "attention is not shown the last span", 6, [](Call& call) {
+      changed("last_span_dropped", "attention is not shown the last span", 2, [](Call& call) {
         for (EntryCopy& copy : call.entries) {
           if (copy.spans.size() > 1) {
             copy.spans.pop_back();
@@ -183,7 +183,7 @@ void add_pages(std::vector<Plant>& all) {
         }
       }));
   all.push_back(
-      {"stale_generation", "rows written again after a truncation are thought to be there", 2, [] {
+      {"stale_generation", "rows written again after a truncation are thought to be there", 1, [] {
          return std::make_unique<StaleGeneration>();
        }});
   all.push_back(
@@ -205,14 +205,14 @@ void add_states(std::vector<Plant>& all) {
           item.flags |= KVSPAN_ITEM_FRESH;
         }
       }));
-  all.push_back(changed("folds_swapped", "splits fold in the wrong order", 3, [](Call& call) {
+  all.push_back(changed("folds_swapped", "splits fold in the wrong order", 2, [](Call& call) {
     std::vector<kvspan_fold_item_t>& items = call.fold_items;
     if (items.size() > 2 && items[1].entry == items[2].entry) {
       std::swap(items[1].source, items[2].source);
     }
   }));
   all.push_back(
-      changed("part_skipped", "a piece of a split is never walked over", 3, [](Call& call) {
+      changed("part_skipped", "a piece of a split is never walked over", 2, [](Call& call) {
         if (call.advance_items.size() > 1) {
           call.advance_items.pop_back();
         }
@@ -226,7 +226,7 @@ void add_states(std::vector<Plant>& all) {
         }
       }));
   all.push_back(
-      {"leak_after_refusal", "an object made before a refused submit is not given back", 2, [] {
+      {"leak_after_refusal", "an object made before a refused submit is not given back", 3, [] {
          return std::make_unique<LeakAfterRefusal>();
        }});
 }

@@ -92,6 +92,10 @@ class Lanes {
   // sticky ones.
   [[nodiscard]] Result<void> drain();
 
+  // Drains and gives queues and fences back: the lanes are of no use afterwards. Returns the fences
+  // that work of the engine still names; the caller gives them back when that work has settled.
+  [[nodiscard]] std::vector<kvspan_fence_t*> close();
+
  private:
   struct State;
   explicit Lanes(std::unique_ptr<State> state);

@@ -127,7 +127,7 @@ class Session {
 
   // Attends over the whole history, the step's own rows included, after write of the same layer.
   // Returns the point at which `out` is complete: wait for it with wait(), or in the engine's own
-  // work. Errors: as write.
+  // work, which has settled before the session ends. Errors: as write.
   [[nodiscard]] Result<kvspan_point_t> attend(std::uint32_t layer, const AttendRows& rows);
 
   // Blocks until a point of attend is reached. Errors: the cause of failed work, `cancelled` after

@@ -48,6 +48,7 @@ struct Call {
   std::vector<kvspan_fold_item_t> fold_items;
   std::vector<kvspan_state_t> accumulators;
   std::vector<kvspan_range_t> engine_writes;  // of the engine's own work
+  std::vector<kvspan_range_t> engine_reads;
   std::function<void()> engine_work;
 };
 

@@ -26,6 +26,7 @@ struct DeviceTraits {
   std::uint32_t copy_ns = 100;     // usual time of a submit
   std::uint32_t compute_ns = 100;
   std::uint32_t cancel_percent = 100;  // of works that see a set cancel word and stop
+  std::uint32_t aliased = 0;           // 1: all roles share one in-order line of work; 2: copies do
   bool imports = false;                // host pages of the caller can be used
   bool undefined_on_failure = true;    // failed work spoils its destinations
 };
@@ -42,13 +43,15 @@ enum class OpKind : std::uint8_t {
   cancel_later,     // from another thread, `rows` nanoseconds from now
   refuse_submit,    // the rows-th submit from now returns an error
   fail_work,        // the rows-th submit from now fails behind its signal
+  lose_device,      // the rows-th submit from now loses it; the engine ends the session and opens
+                    // another
   refuse_object,    // the rows-th memory, queue or fence from now is refused
   misuse,           // a call out of order, which must change nothing
   idle,             // the host does other things for `rows` nanoseconds
   old_point,        // waits for a point of an earlier step
   reopen,           // the session ends and begins again
 };
-inline constexpr std::size_t kOpKindCount = 16;
+inline constexpr std::size_t kOpKindCount = 17;
 
 [[nodiscard]] const char* name(OpKind kind);
 
