@@ -279,6 +279,10 @@ void encode_tags(const kvspan_codec_item_t& item);
   return reinterpret_cast<Queue*>(handle);
 }
 
+[[nodiscard]] inline Device& device_of(kvspan_device_t* handle) {
+  return *reinterpret_cast<Device*>(handle);
+}
+
 // ---- work_tables.cpp: the submitting tables
 [[nodiscard]] const kvspan_copy_table_t& copy_table();
 [[nodiscard]] const kvspan_codec_table_t& codec_table();

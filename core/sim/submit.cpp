@@ -255,8 +255,11 @@ void Device::touch_encode(Work& work, const Queue& queue) {
 }
 
 // K and V of an entry's tokens [begin, end), as far as its spans hold them.
-void Device::touch_tokens(
-    Work& work, const Queue& queue, const EntryCopy& entry, std::uint64_t begin, std::uint64_t end) {
+void Device::touch_tokens(Work& work,
+                          const Queue& queue,
+                          const EntryCopy& entry,
+                          std::uint64_t begin,
+                          std::uint64_t end) {
   const auto plane = [&](const kvspan_plane_t& rows, std::uint64_t first, std::uint64_t count) {
     while (count != 0) {
       const std::uint64_t here =

@@ -12,10 +12,6 @@ namespace kvspan::sim {
 
 namespace {
 
-Device& device_of(kvspan_device_t* handle) {
-  return *reinterpret_cast<Device*>(handle);
-}
-
 template <class T>
 void drop(std::vector<std::unique_ptr<T>>& all, const T* one) {
   all.erase(

@@ -9,10 +9,6 @@ namespace kvspan::sim {
 
 namespace {
 
-Device& device_of(kvspan_device_t* handle) {
-  return *reinterpret_cast<Device*>(handle);
-}
-
 Call call_of(CallKind kind, const kvspan_submit_t* submit) {
   Call call;
   call.kind = kind;
