@@ -14,7 +14,7 @@ namespace {
 // One in this many seeds computes with real numbers.
 constexpr std::uint64_t kArithmeticEvery = 50;
 
-DeviceTraits device_of(Random& random) {
+DeviceTraits traits_of(Random& random) {
   DeviceTraits traits;
   traits.granule = random.one_of({1U, 1U, 2U, 4U, 8U});
   traits.decode_splits = random.between(1, 6);
@@ -191,7 +191,7 @@ Scenario scenario_of(std::uint64_t seed) {
   Scenario scenario;
   scenario.seed = seed;
   scenario.arithmetic = seed % kArithmeticEvery == kArithmeticEvery - 1;
-  scenario.device = device_of(random);
+  scenario.device = traits_of(random);
   scenario.session = session_of(random, scenario.device, scenario.arithmetic);
   scenario.arena_percent = random.percent(35)   ? 0
                            : random.percent(80) ? random.between(1, 60)
