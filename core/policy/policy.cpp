@@ -92,27 +92,28 @@ double longest_gap_ns(const StepLoad& load) {
 void learn(const PolicyLimits& limits, const Observation& observation, PolicyState& state) {
   const LinkCounters& now = observation.counters;
   const bool fresh = !state.begun || now.epoch != state.baseline.epoch;
-  const auto seen = fresh ? std::nullopt : since(state.baseline, now);
+  const LinkCounters none{};
+  const LinkCounters seen = fresh ? none : since(state.baseline, now).value_or(none);
   state.baseline = is_true(now) ? now : LinkCounters{now.epoch, 0, 0, 0, 0.0, 0.0};
   if (fresh) {
     state.late_ns = 0.0;
   }
-  if (!seen || seen->groups == 0) {
+  if (seen.groups == 0) {
     return;
   }
   const StepLoad& load = observation.load;
-  if (seen->busy_ns > 0.0 && seen->bytes > 0) {
-    const double expected_ns = static_cast<double>(seen->groups) * load.link.copy_ns +
-                               static_cast<double>(seen->bytes) / load.link.bytes_s * 1e9;
+  if (seen.busy_ns > 0.0 && seen.bytes > 0) {
+    const double expected_ns = static_cast<double>(seen.groups) * load.link.copy_ns +
+                               static_cast<double>(seen.bytes) / load.link.bytes_s * 1e9;
     const double part =
-        std::clamp(expected_ns / seen->busy_ns, limits.slowest_link, limits.fastest_link);
+        std::clamp(expected_ns / seen.busy_ns, limits.slowest_link, limits.fastest_link);
     state.link_part += kSmoothing * (part - state.link_part);
   }
   const bool late =
-      static_cast<double>(seen->late_groups) > limits.late_part * static_cast<double>(seen->groups);
-  const bool saturated = seen->busy_ns >= limits.saturated_part * seen->elapsed_ns;
+      static_cast<double>(seen.late_groups) > limits.late_part * static_cast<double>(seen.groups);
+  const bool saturated = seen.busy_ns >= limits.saturated_part * seen.elapsed_ns;
   if (late && !saturated) {
-    const double group_ns = copy_time_ns(load.link, seen->bytes / seen->groups);
+    const double group_ns = copy_time_ns(load.link, seen.bytes / seen.groups);
     const double most_ns = kJitterGaps * std::max(longest_gap_ns(load), group_ns);
     state.late_ns = std::min(std::max(2.0 * state.late_ns, group_ns), most_ns);
   }
