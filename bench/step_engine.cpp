@@ -53,14 +53,8 @@ Result<std::uint64_t> arena_for(const Backend& backend,
                                 const RandomPages& pages,
                                 const StepCase& asked) {
   const SessionOptions options = session_options(pages, asked);
-  PlanRequest request;
-  request.geometry = options.geometry;
-  request.context_tokens = options.context_tokens;
-  request.prefill_rows_max = options.prefill_rows_max;
-  request.decode_rows = options.decode_rows;
-  request.stream = options.stream;
+  PlanRequest request = plan_request(backend, options);
   request.arena_bytes = kUnboundedBytes;
-  request.capabilities = capabilities_of(backend, options);
   auto found = plan(request);
   if (!found) {
     return tl::unexpected(std::move(found).error());

@@ -47,18 +47,6 @@ Result<void> check_size(const SessionOptions& session) {
   return {};
 }
 
-PlanRequest plan_request(const Backend& backend, const SessionOptions& session) {
-  PlanRequest request;
-  request.geometry = session.geometry;
-  request.context_tokens = session.context_tokens;
-  request.sequences = session.sequences;
-  request.prefill_rows_max = session.prefill_rows_max;
-  request.decode_rows = session.decode_rows;
-  request.import_alignment = backend.info().import_alignment;
-  request.capabilities = capabilities_of(backend, session);
-  return request;
-}
-
 // An amount that may be absent.
 Result<std::uint64_t> bytes_or(const std::string& text, std::uint64_t otherwise) {
   return text.empty() ? Result<std::uint64_t>(otherwise) : parse_bytes(text, 0);

@@ -133,15 +133,7 @@ void StreamTest::choose_layers() {
 }
 
 uint64_t StreamTest::least() const {
-  kvspan::PlanRequest request;
-  request.geometry = options_.geometry;
-  request.context_tokens = options_.context_tokens;
-  request.sequences = options_.sequences;
-  request.prefill_rows_max = options_.prefill_rows_max;
-  request.prefill_rows_fixed = options_.prefill_rows_fixed;
-  request.decode_rows = options_.decode_rows;
-  request.capabilities = kvspan::capabilities_of(backend(), options_);
-  const auto plan = kvspan::plan(request);
+  const auto plan = kvspan::plan(kvspan::plan_request(backend(), options_));
   EXPECT_TRUE(plan.has_value()) << plan.error().message;
   return plan ? plan->minimum_arena_bytes : 0;
 }

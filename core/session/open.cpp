@@ -118,6 +118,20 @@ CapabilityLookup capabilities_of(const Backend& backend, const SessionOptions& o
       };
 }
 
+PlanRequest plan_request(const Backend& backend, const SessionOptions& options) {
+  PlanRequest request;
+  request.geometry = options.geometry;
+  request.context_tokens = options.context_tokens;
+  request.sequences = options.sequences;
+  request.prefill_rows_max = options.prefill_rows_max;
+  request.prefill_rows_fixed = options.prefill_rows_fixed;
+  request.decode_rows = options.decode_rows;
+  request.capabilities = capabilities_of(backend, options);
+  request.stream = options.stream;
+  request.import_alignment = backend.info().import_alignment;
+  return request;
+}
+
 // Device bytes that the backend took for itself, for submits of the plan's size.
 Result<std::uint64_t> SessionState::prepare_device() {
   if (auto recorded = record_shapes(); !recorded) {
@@ -142,17 +156,8 @@ Result<std::uint64_t> SessionState::prepare_device() {
 }
 
 Result<void> SessionState::lay_out() {
-  PlanRequest request;
-  request.geometry = options.geometry;
-  request.context_tokens = options.context_tokens;
-  request.sequences = options.sequences;
-  request.prefill_rows_max = options.prefill_rows_max;
-  request.prefill_rows_fixed = options.prefill_rows_fixed;
-  request.decode_rows = options.decode_rows;
-  request.capabilities = capabilities_of(backend, options);
-  request.stream = options.stream;
+  PlanRequest request = plan_request(backend, options);
   request.arena_bytes = options.arena_bytes;
-  request.import_alignment = backend.info().import_alignment;
   for (;;) {
     auto planned = kvspan::plan(request);
     if (!planned) {

@@ -12,19 +12,6 @@ namespace {
 // Steps in flight whose outputs nobody read yet.
 constexpr std::size_t kSets = 3;
 
-PlanRequest plan_request(const SessionOptions& options, const Backend& backend) {
-  PlanRequest request;
-  request.geometry = options.geometry;
-  request.context_tokens = options.context_tokens;
-  request.sequences = options.sequences;
-  request.prefill_rows_max = options.prefill_rows_max;
-  request.prefill_rows_fixed = options.prefill_rows_fixed;
-  request.decode_rows = options.decode_rows;
-  request.capabilities = capabilities_of(backend, options);
-  request.stream = options.stream;
-  return request;
-}
-
 }  // namespace
 
 void Tally::add(const Tally& other) {
@@ -50,7 +37,7 @@ Runner::~Runner() = default;
 
 // The arena's size, from the planner's own minimum up.
 bool Runner::prepare() {
-  PlanRequest request = plan_request(options_, device_.backend());
+  PlanRequest request = plan_request(device_.backend(), options_);
   const auto least = plan(request);
   request.arena_bytes = 1ULL << 40;
   const auto full = plan(request);

@@ -139,11 +139,7 @@ TEST(BudgetPlacing, SessionsRunWhatIsPlaced) {
   const Outputs expected = run(options, &counters);
   EXPECT_EQ(counters.streamed_pages, 0U);
   StubRig rig;
-  PlanRequest request;
-  request.geometry = options.geometry;
-  request.context_tokens = options.context_tokens;
-  request.prefill_rows_fixed = 11;
-  request.capabilities = capabilities_of(rig.backend(), options);
+  const PlanRequest request = plan_request(rig.backend(), options);
   options.stream.link_bytes_s = 1'000'000;
   options.stream.gap_ns = 2'000'000;
   const std::uint64_t least = plan(request)->minimum_arena_bytes;

@@ -9,20 +9,6 @@
 namespace kvspan::test {
 namespace {
 
-PlanRequest request_of(const Backend& backend, const SessionOptions& options) {
-  PlanRequest request;
-  request.geometry = options.geometry;
-  request.context_tokens = options.context_tokens;
-  request.sequences = options.sequences;
-  request.prefill_rows_max = options.prefill_rows_max;
-  request.prefill_rows_fixed = options.prefill_rows_fixed;
-  request.decode_rows = options.decode_rows;
-  request.stream = options.stream;
-  request.import_alignment = backend.info().import_alignment;
-  request.capabilities = capabilities_of(backend, options);
-  return request;
-}
-
 struct Case {
   const char* name;
   const char* phase;  // that decides the minimum
@@ -105,7 +91,7 @@ TEST_P(BudgetOn, TheMinimumRunsAndOneByteLessIsRefused) {
   for (Case& each : cases()) {
     SCOPED_TRACE(each.name);
     const StubRig rig(StubRig::Plugin{GetParam()});
-    const PlanRequest request = request_of(rig.backend(), each.options);
+    const PlanRequest request = plan_request(rig.backend(), each.options);
     const auto least = plan(request);
     ASSERT_TRUE(least.has_value()) << least.error().message;
     each.options.arena_bytes = least->minimum_arena_bytes;
@@ -127,7 +113,7 @@ TEST_P(BudgetOn, ThePlanSaysWhatIsTaken) {
   const StubRig rig(StubRig::Plugin{GetParam()});
   SessionOptions options = mixed_options();
   options.context_tokens = 640;
-  options.arena_bytes = plan(request_of(rig.backend(), options))->minimum_arena_bytes + 200000;
+  options.arena_bytes = plan(plan_request(rig.backend(), options))->minimum_arena_bytes + 200000;
   auto session = Session::open(rig.backend(), options);
   ASSERT_TRUE(session.has_value()) << session.error().message;
   const Plan& plan = session->plan();

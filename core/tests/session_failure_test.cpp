@@ -20,12 +20,7 @@ constexpr std::uint64_t kTokens = 77;
 SessionOptions streaming_options(const Backend& backend) {
   SessionOptions options = small_options();
   options.prefill_rows_fixed = kChunk;
-  PlanRequest request;
-  request.geometry = options.geometry;
-  request.context_tokens = options.context_tokens;
-  request.prefill_rows_fixed = kChunk;
-  request.capabilities = capabilities_of(backend, options);
-  options.arena_bytes = plan(request)->minimum_arena_bytes + 3000;
+  options.arena_bytes = plan(plan_request(backend, options))->minimum_arena_bytes + 3000;
   return options;
 }
 

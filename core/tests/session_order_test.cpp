@@ -73,13 +73,7 @@ Decoded decode(const StubRig& rig,
 }
 
 std::uint64_t minimum_arena(const Backend& backend, const SessionOptions& options) {
-  PlanRequest request;
-  request.geometry = options.geometry;
-  request.context_tokens = options.context_tokens;
-  request.prefill_rows_max = options.prefill_rows_max;
-  request.decode_rows = options.decode_rows;
-  request.capabilities = capabilities_of(backend, options);
-  return plan(request)->minimum_arena_bytes;
+  return plan(plan_request(backend, options))->minimum_arena_bytes;
 }
 
 // The link's bytes of `steps` steps behind `tokens` tokens, all rows accepted. No layer has padding

@@ -54,15 +54,7 @@ Outputs resident_run(std::uint32_t chunk) {
 }
 
 std::uint64_t minimum_arena(const Backend& backend, const SessionOptions& options) {
-  PlanRequest request;
-  request.geometry = options.geometry;
-  request.context_tokens = options.context_tokens;
-  request.sequences = options.sequences;
-  request.prefill_rows_max = options.prefill_rows_max;
-  request.prefill_rows_fixed = options.prefill_rows_fixed;
-  request.decode_rows = options.decode_rows;
-  request.capabilities = capabilities_of(backend, options);
-  const auto least = plan(request);
+  const auto least = plan(plan_request(backend, options));
   EXPECT_TRUE(least.has_value());
   return least->minimum_arena_bytes;
 }

@@ -28,14 +28,9 @@ SessionOptions options_of(const Bench& bench, std::uint64_t tokens) {
 
 Plan plan_of(const Bench& bench, std::uint64_t tokens) {
   const SessionOptions options = options_of(bench, tokens);
-  PlanRequest request;
-  request.geometry = options.geometry;
+  PlanRequest request = plan_request(bench.rig.backend(), options);
   request.context_tokens = tokens;
-  request.prefill_rows_max = options.prefill_rows_max;
-  request.decode_rows = options.decode_rows;
   request.arena_bytes = std::uint64_t{8} << 30;
-  request.stream = options.stream;
-  request.capabilities = capabilities_of(bench.rig.backend(), options);
   return take(plan(request), "planning");
 }
 

@@ -160,6 +160,10 @@ class Session {
 [[nodiscard]] CapabilityLookup capabilities_of(const Backend& backend,
                                                const SessionOptions& options);
 
+// What a session with these options plans by, but for its arena: as it is, plan() tells the
+// minimum. `backend` outlives the request.
+[[nodiscard]] PlanRequest plan_request(const Backend& backend, const SessionOptions& options);
+
 // The shape that is asked about for a layer in a phase, for steps that make up to `entries` entries
 // of a sequence's rows.
 [[nodiscard]] kvspan_attention_shape_t attention_shape(const SessionOptions& options,
