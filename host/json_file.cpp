@@ -38,6 +38,17 @@ Error refusal(const std::string& path, int reason) {
 
 }  // namespace
 
+Result<std::optional<JsonFile>> JsonFile::open_if_named(const std::string& path) {
+  if (path.empty()) {
+    return std::optional<JsonFile>();
+  }
+  auto file = open(path);
+  if (!file) {
+    return tl::unexpected(std::move(file).error());
+  }
+  return std::optional<JsonFile>(std::move(*file));
+}
+
 Result<JsonFile> JsonFile::open(const std::string& path) {
   JsonFile made(path);
   if (made.is_stdout()) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdio>
+#include <optional>
 #include <string>
 
 namespace kvspan::host {
@@ -18,6 +19,9 @@ class JsonFile {
  public:
   // Errors: io, naming the file and the system's reason.
   [[nodiscard]] static Result<JsonFile> open(const std::string& path);
+
+  // The same where a path was given; nothing where it is empty.
+  [[nodiscard]] static Result<std::optional<JsonFile>> open_if_named(const std::string& path);
 
   JsonFile(JsonFile&& other) noexcept;
   JsonFile& operator=(JsonFile&&) = delete;

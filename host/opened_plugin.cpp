@@ -2,6 +2,7 @@
 // Opening: load, count, describe, open, hand the tables to core.
 #include "opened_plugin.hpp"
 
+#include "config.hpp"
 #include "standard_streams.hpp"
 
 #include <fmt/format.h>
@@ -74,6 +75,16 @@ Result<kvspan_device_info_t> describe_device(const sdk::Plugin& plugin, std::uin
     return tl::unexpected(from_abi(result, error, "describing the device"));
   }
   return info;
+}
+
+Result<OpenedPlugin> OpenedPlugin::find(const std::string& name_or_path,
+                                        std::uint32_t device,
+                                        const std::vector<std::string>& folders) {
+  const auto file = find_plugin(name_or_path, plugin_folders(folders));
+  if (!file) {
+    return tl::unexpected(file.error());
+  }
+  return open({*file, device, {}});
 }
 
 Result<OpenedPlugin> OpenedPlugin::open(const PluginRequest& request) {

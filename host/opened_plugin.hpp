@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace kvspan::host {
 
@@ -26,6 +27,12 @@ class OpenedPlugin {
   // Errors: not_found, version, bad_file (what the file is not), unsupported (no such device): the
   // sentence begins with the file.
   [[nodiscard]] static Result<OpenedPlugin> open(const PluginRequest& request);
+
+  // The plugin of that name or path, looked for as the command line says: `folders` are those that
+  // it names. Errors: not_found, and open's.
+  [[nodiscard]] static Result<OpenedPlugin> find(const std::string& name_or_path,
+                                                 std::uint32_t device,
+                                                 const std::vector<std::string>& folders);
 
   [[nodiscard]] const Backend& backend() const { return *backend_; }
 

@@ -6,7 +6,6 @@
 
 #include "amount.hpp"
 #include "command.hpp"
-#include "config.hpp"
 #include "decode_bench.hpp"
 #include "exit_code.hpp"
 #include "json_file.hpp"
@@ -139,22 +138,15 @@ Result<void> run_decode(const BenchOptions& options, const GlobalOptions& global
   if (!request) {
     return tl::unexpected(request.error());
   }
-  const auto file = find_plugin(options.plugin, plugin_folders(global.plugin_folders));
-  if (!file) {
-    return tl::unexpected(file.error());
-  }
-  auto opened = OpenedPlugin::open({*file, options.device, {}});
+  auto opened = OpenedPlugin::find(options.plugin, options.device, global.plugin_folders);
   if (!opened) {
     return tl::unexpected(std::move(opened).error());
   }
-  std::optional<JsonFile> json;
-  if (!options.json.empty()) {
-    auto made = JsonFile::open(options.json);
-    if (!made) {
-      return tl::unexpected(std::move(made).error());
-    }
-    json.emplace(std::move(*made));
+  auto json_file = JsonFile::open_if_named(options.json);
+  if (!json_file) {
+    return tl::unexpected(std::move(json_file).error());
   }
+  std::optional<JsonFile>& json = *json_file;
   // The table is the result where JSON is not.
   Result<void> wrote;
   const auto say = [&](const std::string& text) {

@@ -4,7 +4,6 @@
 
 #include "calibration.hpp"
 #include "command.hpp"
-#include "config.hpp"
 #include "opened_plugin.hpp"
 #include "report.hpp"
 #include "standard_streams.hpp"
@@ -25,11 +24,7 @@ struct LinkOptions {
 };
 
 Result<void> run_link(const LinkOptions& options, const GlobalOptions& global) {
-  const auto file = find_plugin(options.plugin, plugin_folders(global.plugin_folders));
-  if (!file) {
-    return tl::unexpected(file.error());
-  }
-  auto opened = OpenedPlugin::open({*file, options.device, {}});
+  auto opened = OpenedPlugin::find(options.plugin, options.device, global.plugin_folders);
   if (!opened) {
     return tl::unexpected(std::move(opened).error());
   }

@@ -246,14 +246,11 @@ Result<GenerationReport> report_of(const GenerateOptions& options,
 
 Result<int> run_generate(const GenerateOptions& options, const GlobalOptions& global) {
   const Interrupt interrupt;  // before the first file that would be left behind
-  std::optional<JsonFile> json;
-  if (!options.json.empty()) {
-    auto file = JsonFile::open(options.json);
-    if (!file) {
-      return tl::unexpected(file.error());
-    }
-    json.emplace(std::move(*file));
+  auto json_file = JsonFile::open_if_named(options.json);
+  if (!json_file) {
+    return tl::unexpected(std::move(json_file).error());
   }
+  std::optional<JsonFile>& json = *json_file;
   const auto plugin_file = find_plugin(options.plugin, plugin_folders(global.plugin_folders));
   if (!plugin_file) {
     return tl::unexpected(plugin_file.error());

@@ -2,7 +2,6 @@
 // `kvspan plan`: exact bytes of a geometry on a backend, the minimum arena, what a given arena
 // becomes and why. Allocates nothing on the device.
 #include "command.hpp"
-#include "config.hpp"
 #include "json_file.hpp"
 #include "opened_plugin.hpp"
 #include "plan_case.hpp"
@@ -49,11 +48,7 @@ Result<void> run_plan(const PlanOptions& options, const GlobalOptions& global) {
   if (!session) {
     return tl::unexpected(std::move(session).error());
   }
-  const auto file = find_plugin(options.plugin, plugin_folders(global.plugin_folders));
-  if (!file) {
-    return tl::unexpected(file.error());
-  }
-  auto opened = OpenedPlugin::open({*file, options.device, {}});
+  auto opened = OpenedPlugin::find(options.plugin, options.device, global.plugin_folders);
   if (!opened) {
     return tl::unexpected(std::move(opened).error());
   }

@@ -159,14 +159,11 @@ std::string shrunk_text(std::uint64_t seed) {
 }
 
 Result<void> run_sim(const SimOptions& options) {
-  std::optional<JsonFile> json;
-  if (!options.json.empty()) {
-    auto made = JsonFile::open(options.json);
-    if (!made) {
-      return tl::unexpected(std::move(made).error());
-    }
-    json.emplace(std::move(*made));
+  auto json_file = JsonFile::open_if_named(options.json);
+  if (!json_file) {
+    return tl::unexpected(std::move(json_file).error());
   }
+  std::optional<JsonFile>& json = *json_file;
   const std::uint32_t jobs =
       options.jobs != 0 ? options.jobs : std::max(1U, std::thread::hardware_concurrency());
   const SimResult result = run_seeds(options, jobs);
