@@ -4,6 +4,7 @@
 #include "stack_dump.hpp"
 
 #include "duration.hpp"
+#include "proc/proc_files.hpp"
 #include "symbols.hpp"
 
 #include <fmt/format.h>
@@ -25,29 +26,13 @@ namespace kvspan::runner {
 
 namespace {
 
+using conformance::first_line;
+using conformance::status_field;
+
 constexpr std::size_t kThreadsMax = 64;
 constexpr std::size_t kAnswerBytesMax = 8192;
 constexpr auto kAnswerTime = std::chrono::milliseconds(250);
 constexpr auto kWholeTime = std::chrono::milliseconds(1500);
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-// The value behind "name:" in a status file; empty when there is none.
-std::string status_of(const std::string& folder, const std::string& name) {
-  std::ifstream file(folder + "/status");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind(name + ":", 0) == 0) {
-      const std::size_t begin = line.find_first_not_of(" \t", name.size() + 1);
-      return begin == std::string::npos ? "" : line.substr(begin);
-    }
-  }
-  return "";
-}
 
 bool holds_signal(const std::string& mask, int signal) {
   return ((std::strtoull(mask.c_str(), nullptr, 16) >> (signal - 1)) & 1u) != 0;
@@ -92,15 +77,15 @@ class Dump {
  private:
   void take(pid_t thread) {
     const std::string folder = fmt::format("/proc/{}/task/{}", worker_, thread);
-    const std::string state = status_of(folder, "State");
+    const std::string state = status_field(folder + "/status", "State");
     if (state.empty()) {
       return;  // it has just ended
     }
     lines_.push_back(fmt::format("thread {} {}: {}", thread, first_line(folder + "/comm"), state));
-    if (!holds_signal(status_of(folder, "SigCgt"), stack_signal())) {
+    if (!holds_signal(status_field(folder + "/status", "SigCgt"), stack_signal())) {
       return take_from_kernel(folder, "has no handler for the signal");
     }
-    if (holds_signal(status_of(folder, "SigBlk"), stack_signal())) {
+    if (holds_signal(status_field(folder + "/status", "SigBlk"), stack_signal())) {
       return take_from_kernel(folder, "blocks the signal");
     }
     const std::string answer = asked(thread);

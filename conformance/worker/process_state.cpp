@@ -2,6 +2,8 @@
 // Reads the state of this process from the C library and from /proc.
 #include "worker/process_state.hpp"
 
+#include "proc/proc_files.hpp"
+
 #include <algorithm>
 #include <cfenv>
 #include <chrono>
@@ -43,25 +45,6 @@ std::vector<int> numbers_in(const char* folder) {
   }
   ::closedir(open);
   return numbers;
-}
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-/// The value behind "name:" in a status file; empty when there is none.
-std::string status_of(const std::string& path, const std::string& name) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind(name + ":", 0) == 0) {
-      const std::size_t at = line.find_first_not_of(" \t", name.size() + 1);
-      return at == std::string::npos ? "" : line.substr(at);
-    }
-  }
-  return "";
 }
 
 std::string target_of(int descriptor) {
@@ -172,7 +155,7 @@ ProcessState ProcessState::now() {
   state.locale = locale == nullptr ? "" : locale;
   char folder[4096] = {};
   state.folder = ::getcwd(folder, sizeof folder) == nullptr ? "" : folder;
-  state.umask = status_of("/proc/self/status", "Umask");
+  state.umask = status_field("/proc/self/status", "Umask");
   state.environment = environment_now();
   state.terminate = std::get_terminate();
   return state;
@@ -230,7 +213,7 @@ ProcessState& remembered() {
 bool some_thread_starts(const ProcessState& before) {
   for (const int id : numbers_in("/proc/self/task")) {
     const std::string blocked =
-        status_of("/proc/self/task/" + std::to_string(id) + "/status", "SigBlk");
+        status_field("/proc/self/task/" + std::to_string(id) + "/status", "SigBlk");
     const unsigned long long mask = std::strtoull(blocked.c_str(), nullptr, 16);
     if (before.threads.count(id) == 0 && !blocked.empty() &&
         (mask & kOfTheLibrary) == kOfTheLibrary) {
@@ -260,7 +243,7 @@ std::vector<std::string> threads_that_take_signals(const ProcessState& before) {
   std::vector<std::string> found;
   for (const int id : numbers_in("/proc/self/task")) {
     const std::string folder = "/proc/self/task/" + std::to_string(id);
-    const std::string blocked = status_of(folder + "/status", "SigBlk");
+    const std::string blocked = status_field(folder + "/status", "SigBlk");
     if (before.threads.count(id) != 0 || blocked.empty()) {
       continue;
     }
