@@ -2,9 +2,7 @@
 // Read first: copy_samples.hpp.
 #include "kvspan/bench/copy_samples.hpp"
 
-#include "kvspan/bench/line.hpp"
-#include "kvspan/bench/random_pages.hpp"
-#include "kvspan/bench/spread.hpp"
+#include "upload_train.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -28,38 +26,20 @@ std::uint64_t train_of(std::uint64_t bytes) {
 }  // namespace
 
 Result<std::vector<CopySample>> copy_samples(const Backend& backend) {
-  auto source = host_memory(backend, kLargestBytes);
-  auto target = backend.allocate(KVSPAN_MEMORY_DEVICE, kLargestBytes);
-  if (!source || !target) {
-    return tl::unexpected(source ? target.error() : source.error());
-  }
-  auto* const floats = reinterpret_cast<float*>(source->address);
-  for (std::uint64_t index = 0; index < kLargestBytes / sizeof(float); ++index) {
-    floats[index] = noise(0x63, index);
-  }
-  auto line = Line::create(backend, KVSPAN_ROLE_UPLOAD);
-  if (!line) {
-    return tl::unexpected(std::move(line).error());
+  auto copies = UploadTrain::create(backend, kLargestBytes);
+  if (!copies) {
+    return tl::unexpected(std::move(copies).error());
   }
   std::vector<CopySample> samples;
   for (std::uint64_t bytes = kSmallestBytes; bytes <= kLargestBytes; bytes *= 4) {
     const std::uint64_t train = train_of(bytes);
-    const kvspan_segment_t segment{source->memory.get(), target->get(), 0, 0, bytes, 1, 0, 0};
     for (int run = -1; run < kRepeats; ++run) {
-      const Clock::time_point start = Clock::now();
-      kvspan_point_t last{};
-      for (std::uint64_t copy = 0; copy < train; ++copy) {
-        auto point = line->copy({}, {&segment, 1});
-        if (!point) {
-          return tl::unexpected(std::move(point).error());
-        }
-        last = *point;
-      }
-      if (auto waited = line->wait(last); !waited) {
-        return tl::unexpected(std::move(waited).error());
+      const auto seconds = copies->seconds(train, bytes);
+      if (!seconds) {
+        return tl::unexpected(seconds.error());
       }
       if (run >= 0) {  // the first only warms up
-        samples.push_back({bytes, seconds_since(start) * 1e9 / static_cast<double>(train)});
+        samples.push_back({bytes, *seconds * 1e9 / static_cast<double>(train)});
       }
     }
   }
