@@ -18,8 +18,11 @@ void drop(std::vector<std::unique_ptr<T>>& all, const T* one) {
       std::find_if(all.begin(), all.end(), [one](const auto& own) { return own.get() == one; }));
 }
 
-kvspan_result_t short_of(kvspan_result_t code, kvspan_error_t* error) {
-  return refuse(error, code, "a planted shortage, or a lost device");
+// A call that makes an object; OK unless the scenario refuses it.
+kvspan_result_t refused_object(Device& device, kvspan_error_t* error) {
+  device.host_call();
+  const kvspan_result_t code = device.refuses_object();
+  return code == KVSPAN_OK ? code : refuse(error, code, "a planted shortage, or a lost device");
 }
 
 kvspan_result_t prepare(kvspan_device_t* handle,
@@ -27,9 +30,8 @@ kvspan_result_t prepare(kvspan_device_t* handle,
                         kvspan_prepared_t* out,
                         kvspan_error_t* error) noexcept {
   Device& device = device_of(handle);
-  device.host_call();
-  if (const kvspan_result_t code = device.refuses_object(); code != KVSPAN_OK) {
-    return short_of(code, error);
+  if (const kvspan_result_t code = refused_object(device, error); code != KVSPAN_OK) {
+    return code;
   }
   for (const auto& queue : device.queues) {
     if (!queue->works.empty() && !queue->engine) {
@@ -72,9 +74,8 @@ kvspan_result_t alloc(kvspan_device_t* handle,
                       kvspan_memory_t** out,
                       kvspan_error_t* error) noexcept {
   Device& device = device_of(handle);
-  device.host_call();
-  if (const kvspan_result_t code = device.refuses_object(); code != KVSPAN_OK) {
-    return short_of(code, error);
+  if (const kvspan_result_t code = refused_object(device, error); code != KVSPAN_OK) {
+    return code;
   }
   return add_memory(device, nullptr, kind, bytes, out);
 }
@@ -85,9 +86,8 @@ kvspan_result_t import_host(kvspan_device_t* handle,
                             kvspan_memory_t** out,
                             kvspan_error_t* error) noexcept {
   Device& device = device_of(handle);
-  device.host_call();
-  if (const kvspan_result_t code = device.refuses_object(); code != KVSPAN_OK) {
-    return short_of(code, error);
+  if (const kvspan_result_t code = refused_object(device, error); code != KVSPAN_OK) {
+    return code;
   }
   return add_memory(device, static_cast<std::byte*>(address), KVSPAN_MEMORY_IMPORTED, bytes, out);
 }
@@ -120,9 +120,8 @@ kvspan_result_t queue_create(kvspan_device_t* handle,
                              kvspan_queue_t** out,
                              kvspan_error_t* error) noexcept {
   Device& device = device_of(handle);
-  device.host_call();
-  if (const kvspan_result_t code = device.refuses_object(); code != KVSPAN_OK) {
-    return short_of(code, error);
+  if (const kvspan_result_t code = refused_object(device, error); code != KVSPAN_OK) {
+    return code;
   }
   const std::uint32_t place = device.free_place();
   if (place == kQueuesMax) {
@@ -162,9 +161,8 @@ kvspan_result_t fence_create(kvspan_device_t* handle,
                              kvspan_fence_t** out,
                              kvspan_error_t* error) noexcept {
   Device& device = device_of(handle);
-  device.host_call();
-  if (const kvspan_result_t code = device.refuses_object(); code != KVSPAN_OK) {
-    return short_of(code, error);
+  if (const kvspan_result_t code = refused_object(device, error); code != KVSPAN_OK) {
+    return code;
   }
   auto fence = std::make_unique<Fence>();
   fence->device = &device;

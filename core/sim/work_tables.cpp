@@ -20,16 +20,20 @@ Call call_of(CallKind kind, const kvspan_submit_t* submit) {
   return call;
 }
 
+kvspan_result_t submit_call(kvspan_queue_t* handle, Call call, kvspan_error_t* error) {
+  Queue& queue = *queue_of(handle);
+  queue.device->host_call();
+  return queue.device->submit(queue, std::move(call), error);
+}
+
 kvspan_result_t copy(kvspan_queue_t* handle,
                      const kvspan_segment_t* segments,
                      std::uint32_t count,
                      const kvspan_submit_t* submit,
                      kvspan_error_t* error) noexcept {
-  Queue& queue = *queue_of(handle);
-  queue.device->host_call();
   Call call = call_of(CallKind::copy, submit);
   call.segments.assign(segments, segments + count);
-  return queue.device->submit(queue, std::move(call), error);
+  return submit_call(handle, std::move(call), error);
 }
 
 kvspan_result_t limits(kvspan_device_t* handle,
@@ -45,11 +49,9 @@ kvspan_result_t encode(kvspan_queue_t* handle,
                        std::uint32_t count,
                        const kvspan_submit_t* submit,
                        kvspan_error_t* error) noexcept {
-  Queue& queue = *queue_of(handle);
-  queue.device->host_call();
   Call call = call_of(CallKind::encode, submit);
   call.codec_items.assign(items, items + count);
-  return queue.device->submit(queue, std::move(call), error);
+  return submit_call(handle, std::move(call), error);
 }
 
 kvspan_result_t query(kvspan_device_t* handle,
