@@ -39,6 +39,12 @@ __device__ inline Fold fold_of(float m, float source_m) {
   return {FoldKind::both, top, expf(m - top), expf(source_m - top)};
 }
 
+// Of two states that both count.
+__device__ inline float merged(const Fold& fold, float mine, float source) {
+  return static_cast<float>(static_cast<double>(mine) * fold.ours +
+                            static_cast<double>(source) * fold.theirs);
+}
+
 // l or an element of u behind a fold.
 __device__ inline float folded(const Fold& fold, float mine, float source) {
   switch (fold.kind) {
@@ -47,8 +53,7 @@ __device__ inline float folded(const Fold& fold, float mine, float source) {
     case FoldKind::take:
       return source;
     default:
-      return static_cast<float>(static_cast<double>(mine) * fold.ours +
-                                static_cast<double>(source) * fold.theirs);
+      return merged(fold, mine, source);
   }
 }
 

@@ -54,10 +54,7 @@ __device__ Fold shuffled(const Fold& fold, int from) {
 
 // folded() without branches.
 __device__ float chosen(const Fold& fold, float mine, float source) {
-  const float both = static_cast<float>(
-      fma(static_cast<double>(mine),
-          static_cast<double>(fold.ours),
-          static_cast<double>(source) * static_cast<double>(fold.theirs)));
+  const float both = merged(fold, mine, source);
   return fold.kind == FoldKind::keep ? mine : fold.kind == FoldKind::take ? source : both;
 }
 
