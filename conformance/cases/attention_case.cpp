@@ -7,6 +7,7 @@
 #include "oracle.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace kvspan::conformance {
 namespace {
@@ -153,14 +154,9 @@ void AttentionTest::TearDown() {
 // Asked over f16, or over the first type that there is attention over.
 std::vector<uint32_t> AttentionTest::classes_told_apart() {
   std::vector<uint32_t> apart;
-  for (const kvspan_type_t type : {KVSPAN_TYPE_F16,
-                                   KVSPAN_TYPE_F32,
-                                   KVSPAN_TYPE_BF16,
-                                   KVSPAN_TYPE_Q8_0,
-                                   KVSPAN_TYPE_Q5_1,
-                                   KVSPAN_TYPE_Q5_0,
-                                   KVSPAN_TYPE_Q4_1,
-                                   KVSPAN_TYPE_Q4_0}) {
+  std::vector<kvspan_type_t> types = {KVSPAN_TYPE_F16};
+  types.insert(types.end(), std::begin(kTypes), std::end(kTypes));
+  for (const kvspan_type_t type : types) {
     Geometry geometry;
     geometry.k_type = geometry.v_type = type;
     uint32_t before = UINT32_MAX;
