@@ -23,18 +23,27 @@ std::uint64_t mixed(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-void encode_plane(kvspan_type_t type,
-                  std::uint64_t row_elements,
-                  std::uint64_t rows,
+struct Plane {
+  kvspan_type_t type;
+  std::uint32_t elements;  // of a head
+  std::uint64_t (*offset)(const PageLayout& page, std::uint64_t row, std::uint64_t head);
+};
+
+// Every row of every head of a page.
+void encode_plane(const Plane& plane,
+                  const PageLayout& layout,
+                  std::uint32_t heads,
                   std::uint64_t seed,
-                  std::byte* out) {
-  std::vector<float> row(row_elements);
-  const std::uint64_t row_bytes = kvspan_ref_row_bytes(type, row_elements);
-  for (std::uint64_t index = 0; index < rows; ++index) {
-    for (std::uint64_t element = 0; element < row_elements; ++element) {
-      row[element] = noise(seed + index, element);
+                  std::byte* page) {
+  std::vector<float> row(plane.elements);
+  for (std::uint64_t index = 0; index < layout.page_tokens; ++index) {
+    for (std::uint64_t head = 0; head < heads; ++head) {
+      for (std::uint64_t element = 0; element < plane.elements; ++element) {
+        row[element] = noise(seed + index, head * plane.elements + element);
+      }
+      std::byte* const to = page + plane.offset(layout, index, head);
+      (void)kvspan_ref_encode_row(plane.type, row.data(), plane.elements, to);
     }
-    (void)kvspan_ref_encode_row(type, row.data(), row_elements, out + index * row_bytes);
   }
 }
 
@@ -60,13 +69,13 @@ RandomPages::RandomPages(const LayerGeometry& layer, const PageLayout& layout)
   pool_.resize(kPages * layout_.page_bytes);
   for (std::uint64_t page = 0; page < kPages; ++page) {
     std::byte* const at = pool_.data() + page * layout_.page_bytes;
-    const std::uint64_t kv_heads = layer.kv_heads;
-    encode_plane(layer.k_type, kv_heads * layer.head_size_k, layout.page_tokens, page << 32, at);
-    encode_plane(layer.v_type,
-                 kv_heads * layer.head_size_v,
-                 layout.page_tokens,
+    encode_plane(
+        {layer.k_type, layer.head_size_k, k_row_offset}, layout, layer.kv_heads, page << 32, at);
+    encode_plane({layer.v_type, layer.head_size_v, v_row_offset},
+                 layout,
+                 layer.kv_heads,
                  (page << 32) + (1ULL << 31),
-                 at + layout_.v_offset);
+                 at);
   }
 }
 
@@ -87,13 +96,12 @@ std::vector<double> exact_attention(const RandomPages& pages,
   std::vector<float> v(geometry.head_size_v);
   std::vector<double> scores(visible_end);
   double most = -std::numeric_limits<double>::infinity();
-  const auto row_of = [&](std::uint64_t token, std::uint64_t plane, std::uint64_t token_bytes) {
-    return pages.page(layer, token / layout.page_tokens).data() + plane +
-           token % layout.page_tokens * token_bytes;
+  const auto page_of = [&](std::uint64_t token) {
+    return pages.page(layer, token / layout.page_tokens).data();
   };
   for (std::uint64_t token = 0; token < visible_end; ++token) {
     const std::byte* const row =
-        row_of(token, 0, layout.k_token_bytes) + kv_head * layout.k_row_bytes;
+        page_of(token) + k_row_offset(layout, token % layout.page_tokens, kv_head);
     (void)kvspan_ref_decode_row(geometry.k_type, row, geometry.head_size_k, k.data());
     double dot = 0.0;
     for (std::size_t element = 0; element < k.size(); ++element) {
@@ -111,7 +119,7 @@ std::vector<double> exact_attention(const RandomPages& pages,
       continue;  // far below what the bound on the error can see
     }
     const std::byte* const row =
-        row_of(token, layout.v_offset, layout.v_token_bytes) + kv_head * layout.v_row_bytes;
+        page_of(token) + v_row_offset(layout, token % layout.page_tokens, kv_head);
     (void)kvspan_ref_decode_row(geometry.v_type, row, geometry.head_size_v, v.data());
     for (std::size_t element = 0; element < v.size(); ++element) {
       out[element] += weight * static_cast<double>(v[element]);

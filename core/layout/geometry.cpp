@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -70,7 +72,9 @@ Result<void> check_v_in_k(const LayerGeometry& layer) {
   return {};
 }
 
-Result<void> check_page(std::uint32_t page_tokens, std::uint64_t alignment) {
+Result<void> check_page(std::uint32_t page_tokens,
+                        std::uint64_t alignment,
+                        std::uint32_t tile_tokens_max) {
   if (page_tokens == 0) {
     return refuse("page_tokens is 0; a page holds at least 1 token, 256 is usual");
   }
@@ -78,45 +82,88 @@ Result<void> check_page(std::uint32_t page_tokens, std::uint64_t alignment) {
     return refuse("alignment " + std::to_string(alignment) +
                   " is not a power of two; use 128, or the device's memory alignment");
   }
+  if (!is_power_of_two(tile_tokens_max)) {
+    return refuse("tile_tokens_max " + std::to_string(tile_tokens_max) +
+                  " is not a power of two; use 64");
+  }
   return {};
 }
 
-// Fills token, plane, offset and page sizes from the rows; false when a size does not fit 64 bits.
-bool place_planes(PageLayout& page, const LayerGeometry& layer, std::uint64_t alignment) {
-  const auto k_token = checked_mul(page.k_row_bytes, layer.kv_heads);
-  const auto v_token = checked_mul(layer.v_in_k ? 0 : page.v_row_bytes, layer.kv_heads);
-  if (!k_token || !v_token) {
+// Bytes of one side of a tile; nothing where one does not fit 64 bits.
+struct TileSide {
+  std::uint64_t head_bytes;
+  std::uint64_t bytes;
+  std::uint64_t padded_bytes;
+};
+
+std::optional<TileSide> tile_side(std::uint64_t row_bytes,
+                                  std::uint32_t tokens,
+                                  std::uint32_t heads,
+                                  std::uint64_t alignment) {
+  const auto head = checked_mul(row_bytes, tokens);
+  if (!head) {
+    return std::nullopt;
+  }
+  const auto bytes = checked_mul(*head, heads);
+  if (!bytes) {
+    return std::nullopt;
+  }
+  const auto padded = checked_align_up(*bytes, alignment);
+  if (!padded) {
+    return std::nullopt;
+  }
+  return TileSide{*head, *bytes, *padded};
+}
+
+// Fills head, token, tile and page sizes from the rows; false when one does not fit 64 bits.
+bool place_tiles(PageLayout& page, const LayerGeometry& layer, std::uint64_t alignment) {
+  const std::uint64_t v_row = layer.v_in_k ? 0 : page.v_row_bytes;
+  const auto k = tile_side(page.k_row_bytes, page.tile_tokens, layer.kv_heads, alignment);
+  const auto v = tile_side(v_row, page.tile_tokens, layer.kv_heads, alignment);
+  if (!k || !v) {
     return false;
   }
-  const auto k_plane = checked_mul(*k_token, page.page_tokens);
-  const auto v_plane = checked_mul(*v_token, page.page_tokens);
-  if (!k_plane || !v_plane) {
+  const auto tile = checked_add(k->padded_bytes, v->padded_bytes);
+  if (!tile) {
     return false;
   }
-  const auto k_padded = checked_align_up(*k_plane, alignment);
-  const auto v_padded = checked_align_up(*v_plane, alignment);
-  if (!k_padded || !v_padded) {
-    return false;
-  }
-  const auto total = checked_add(*k_padded, *v_padded);
+  const auto total = checked_mul(*tile, page.page_tokens / page.tile_tokens);
   if (!total) {
     return false;
   }
-  page.k_token_bytes = *k_token;
-  page.v_token_bytes = *v_token;
-  page.k_plane_bytes = *k_plane;
-  page.v_plane_bytes = *v_plane;
-  page.v_offset = layer.v_in_k ? 0 : *k_padded;
+  page.k_head_bytes = k->head_bytes;
+  page.v_head_bytes = v->head_bytes;
+  page.k_token_bytes = page.k_row_bytes * layer.kv_heads;  // at most a tile's, which fits
+  page.v_token_bytes = v_row * layer.kv_heads;
+  page.k_tile_bytes = k->bytes;
+  page.v_tile_bytes = v->bytes;
+  page.v_offset = layer.v_in_k ? 0 : k->padded_bytes;
+  page.tile_bytes = *tile;
   page.page_bytes = *total;
   return true;
 }
 
 }  // namespace
 
+std::uint32_t tile_tokens(std::uint32_t page_tokens, std::uint32_t tile_tokens_max) {
+  return page_tokens <= tile_tokens_max ? page_tokens : std::gcd(page_tokens, tile_tokens_max);
+}
+
+std::uint64_t k_row_offset(const PageLayout& page, std::uint64_t row, std::uint64_t head) {
+  return row / page.tile_tokens * page.tile_bytes + head * page.k_head_bytes +
+         row % page.tile_tokens * page.k_row_bytes;
+}
+
+std::uint64_t v_row_offset(const PageLayout& page, std::uint64_t row, std::uint64_t head) {
+  return row / page.tile_tokens * page.tile_bytes + page.v_offset + head * page.v_head_bytes +
+         row % page.tile_tokens * page.v_row_bytes;
+}
+
 Result<PageLayout> page_layout(const LayerGeometry& layer,
                                std::uint32_t page_tokens,
-                               std::uint64_t alignment) {
-  if (auto page = check_page(page_tokens, alignment); !page) {
+                               std::uint64_t alignment,
+                               std::uint32_t tile_tokens_max) {
+  if (auto page = check_page(page_tokens, alignment, tile_tokens_max); !page) {
     return tl::unexpected(std::move(page.error()));
   }
   if (auto heads = check_heads(layer); !heads) {
@@ -137,16 +184,18 @@ Result<PageLayout> page_layout(const LayerGeometry& layer,
   }
   PageLayout page{};
   page.page_tokens = page_tokens;
+  page.tile_tokens = tile_tokens(page_tokens, tile_tokens_max);
   page.k_row_bytes = *k_row;
   page.v_row_bytes = *v_row;
-  if (!place_planes(page, layer, alignment)) {
+  if (!place_tiles(page, layer, alignment)) {
     return refuse_overflow("a page of " + std::to_string(page_tokens) + " tokens");
   }
   return page;
 }
 
 Result<std::vector<PageLayout>> page_layouts(const Geometry& geometry) {
-  if (auto page = check_page(geometry.page_tokens, geometry.alignment); !page) {
+  if (auto page = check_page(geometry.page_tokens, geometry.alignment, geometry.tile_tokens_max);
+      !page) {
     return tl::unexpected(std::move(page.error()));
   }
   if (geometry.layers.empty()) {
@@ -155,7 +204,8 @@ Result<std::vector<PageLayout>> page_layouts(const Geometry& geometry) {
   std::vector<PageLayout> pages;
   pages.reserve(geometry.layers.size());
   for (std::size_t i = 0; i < geometry.layers.size(); ++i) {
-    auto page = page_layout(geometry.layers[i], geometry.page_tokens, geometry.alignment);
+    auto page = page_layout(
+        geometry.layers[i], geometry.page_tokens, geometry.alignment, geometry.tile_tokens_max);
     if (!page) {
       return of_layer(std::move(page.error()), i);
     }

@@ -8,17 +8,51 @@ namespace kvspan {
 
 namespace {
 
-ByteRun run_of(std::uint64_t plane_offset,
-               std::uint64_t plane_bytes,
-               std::uint64_t token_bytes,
-               std::uint64_t first_row,
-               std::uint64_t rows,
+// K or V of a tile.
+struct TileSide {
+  std::uint64_t offset;  // from the page's start
+  std::uint64_t row_bytes;
+  std::uint64_t head_bytes;
+  std::uint64_t bytes;  // of all heads
+};
+
+std::uint64_t align_up(std::uint64_t bytes, std::uint64_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+// Rows [first, end) of each head. Heads that are not aligned come as a whole.
+ByteRun run_of(const TileSide& side,
+               std::uint64_t first,
+               std::uint64_t end,
                std::uint64_t alignment) {
-  const std::uint64_t begin = first_row * token_bytes / alignment * alignment;
-  const std::uint64_t end = (first_row + rows) * token_bytes;
-  const std::uint64_t rounded = std::min((end + alignment - 1) / alignment * alignment,
-                                         (plane_bytes + alignment - 1) / alignment * alignment);
-  return {plane_offset + begin, rounded - begin};
+  const std::uint64_t heads = side.bytes / side.head_bytes;
+  if (heads != 1 && side.head_bytes % alignment != 0) {
+    return {side.offset, align_up(side.bytes, alignment), 1, 0};
+  }
+  const std::uint64_t begin = first * side.row_bytes / alignment * alignment;
+  const std::uint64_t bytes =
+      std::min(align_up(end * side.row_bytes, alignment), align_up(side.head_bytes, alignment)) -
+      begin;
+  const bool one = heads == 1;
+  return {side.offset + begin, bytes, heads, one ? 0 : side.head_bytes};
+}
+
+void add_part(std::vector<ByteRun>& runs,
+              const PageLayout& page,
+              std::uint64_t tile,
+              std::uint64_t first,
+              std::uint64_t end,
+              std::uint64_t alignment) {
+  const std::uint64_t at = tile * page.tile_bytes;
+  runs.push_back(
+      run_of({at, page.k_row_bytes, page.k_head_bytes, page.k_tile_bytes}, first, end, alignment));
+  if (page.v_tile_bytes != 0) {
+    runs.push_back(
+        run_of({at + page.v_offset, page.v_row_bytes, page.v_head_bytes, page.v_tile_bytes},
+               first,
+               end,
+               alignment));
+  }
 }
 
 }  // namespace
@@ -28,17 +62,40 @@ std::vector<ByteRun> runs_of(const PageLayout& page,
                              std::uint64_t rows,
                              std::uint64_t alignment) {
   std::vector<ByteRun> runs;
-  runs.push_back(run_of(0, page.k_plane_bytes, page.k_token_bytes, first_row, rows, alignment));
-  if (page.v_plane_bytes != 0) {
-    runs.push_back(
-        run_of(page.v_offset, page.v_plane_bytes, page.v_token_bytes, first_row, rows, alignment));
+  const std::uint64_t each = page.tile_tokens;
+  const std::uint64_t end_row = first_row + rows;
+  for (std::uint64_t row = first_row; row < end_row;) {
+    const std::uint64_t tile = row / each;
+    const std::uint64_t whole = row % each == 0 ? (end_row - row) / each : 0;
+    if (whole != 0) {
+      runs.push_back({tile * page.tile_bytes, whole * page.tile_bytes, 1, 0});
+      row += whole * each;
+    } else {
+      const std::uint64_t stop = std::min(end_row, (tile + 1) * each);
+      add_part(runs, page, tile, row - tile * each, stop - tile * each, alignment);
+      row = stop;
+    }
   }
   return runs;
 }
 
+kvspan_segment_t segment_of(const PagePlaces& places, const ByteRun& run) {
+  return {places.source,
+          places.target,
+          places.source_offset + run.offset,
+          places.target_offset + run.offset,
+          run.bytes,
+          run.count,
+          run.pitch,
+          run.pitch};
+}
+
 std::uint64_t copy_alignment(const kvspan_copy_limits_t& limits) {
-  return std::max(
-      {limits.source_alignment, limits.target_alignment, limits.bytes_alignment, std::uint64_t{1}});
+  return std::max({limits.source_alignment,
+                   limits.target_alignment,
+                   limits.bytes_alignment,
+                   limits.pitch_alignment,
+                   std::uint64_t{1}});
 }
 
 }  // namespace kvspan

@@ -10,18 +10,37 @@
 
 namespace kvspan {
 
+// `count` runs of `bytes`, `pitch` apart.
 struct ByteRun {
   std::uint64_t offset = 0;  // from the page's start
   std::uint64_t bytes = 0;
+  std::uint64_t count = 1;
+  std::uint64_t pitch = 0;
+
+  [[nodiscard]] bool operator==(const ByteRun&) const = default;
 };
 
-// Bytes of rows in each plane, widened to `alignment`. Planes begin and end on it, so the widening
-// stays in the plane; it takes along neighbours that are equal on both sides, or dead rows that
-// nobody reads.
+// The most runs that rows of a page make: K and V of a begun tile, whole tiles, K and V of another.
+inline constexpr std::uint32_t kByteRunsMax = 5;
+
+// Bytes of rows of a page, at least one, in ascending tiles: whole tiles are one run, of others
+// each head's rows, widened to `alignment`, a power of two. Tiles begin and end on it, so the
+// widening stays in the tile; it takes along neighbours that are equal on both sides, or dead rows
+// that nobody reads.
 [[nodiscard]] std::vector<ByteRun> runs_of(const PageLayout& page,
                                            std::uint64_t first_row,
                                            std::uint64_t rows,
                                            std::uint64_t alignment);
+
+// A run as a segment between two places of the same page.
+struct PagePlaces {
+  kvspan_memory_t* source;
+  std::uint64_t source_offset;  // of the page
+  kvspan_memory_t* target;
+  std::uint64_t target_offset;
+};
+
+[[nodiscard]] kvspan_segment_t segment_of(const PagePlaces& places, const ByteRun& run);
 
 // A multiple of all alignments of a copy.
 [[nodiscard]] std::uint64_t copy_alignment(const kvspan_copy_limits_t& limits);

@@ -14,11 +14,14 @@ namespace {
 
 kvspan_codec_item_t codec_item(const kvspan_rows_t& rows,
                                const PageRows& page,
+                               const PageLayout& layout,
                                kvspan_memory_t* memory) {
   kvspan_codec_item_t item{};
   item.rows = rows;
   item.rows.offset += page.engine_row * rows.row_stride;
   item.plane.memory = memory;
+  item.plane.page_tokens = layout.tile_tokens;
+  item.plane.page_stride = layout.tile_bytes;
   item.first_token = page.first_row;
   item.row_count = page.rows;
   return item;
@@ -62,15 +65,8 @@ Result<void> SessionState::refetch_tail(const PageKey& key,
   const DevicePage target = device_page(key, slot);
   std::vector<kvspan_segment_t> segments;
   for (const ByteRun& run : runs_of(plan.pages[key.layer], 0, rows, copy_alignment(limits))) {
-    segments.push_back({source.memory,
-                        parent,
-                        source.offset + run.offset,
-                        target.offset + run.offset,
-                        run.bytes,
-                        1,
-                        0,
-                        0});
-    counters.refetched_tail_bytes += run.bytes;
+    segments.push_back(segment_of({source.memory, source.offset, parent, target.offset}, run));
+    counters.refetched_tail_bytes += run.count * run.bytes;
   }
   Waits waits;
   waits.moment = history.hazard(key.layer, key.page).before_read();
@@ -152,10 +148,10 @@ Result<std::uint64_t> SessionState::encode(std::uint32_t layer,
   waits.points = rows.ready;
   for (const PageRows& page : pages) {
     waits.moment.merge(page.device.hazard->before_write());
-    kvspan_codec_item_t k = codec_item(rows.k, page, parent);
+    kvspan_codec_item_t k = codec_item(rows.k, page, layout, parent);
     k.plane.offset = page.device.offset;
-    k.plane.row_stride = layout.k_token_bytes;
-    k.plane.head_stride = layout.k_row_bytes;
+    k.plane.row_stride = layout.k_row_bytes;
+    k.plane.head_stride = layout.k_head_bytes;
     k.type = geometry.k_type;
     k.head_count = geometry.kv_heads;
     k.head_size = geometry.head_size_k;
@@ -163,10 +159,10 @@ Result<std::uint64_t> SessionState::encode(std::uint32_t layer,
     if (geometry.v_in_k) {
       continue;
     }
-    kvspan_codec_item_t v = codec_item(rows.v, page, parent);
+    kvspan_codec_item_t v = codec_item(rows.v, page, layout, parent);
     v.plane.offset = page.device.offset + layout.v_offset;
-    v.plane.row_stride = layout.v_token_bytes;
-    v.plane.head_stride = layout.v_row_bytes;
+    v.plane.row_stride = layout.v_row_bytes;
+    v.plane.head_stride = layout.v_head_bytes;
     v.type = geometry.v_type;
     v.head_count = geometry.kv_heads;
     v.head_size = geometry.head_size_v;
@@ -198,15 +194,9 @@ Result<std::uint64_t> SessionState::publish(std::uint32_t layer,
     behind.moment.merge(history.hazard(layer, page.key.page).before_write());
     for (const ByteRun& run :
          runs_of(plan.pages[layer], page.first_row, page.rows, copy_alignment(limits))) {
-      segments.push_back({parent,
-                          target.memory,
-                          page.device.offset + run.offset,
-                          target.offset + run.offset,
-                          run.bytes,
-                          1,
-                          0,
-                          0});
-      counters.published_bytes += run.bytes;
+      segments.push_back(
+          segment_of({parent, page.device.offset, target.memory, target.offset}, run));
+      counters.published_bytes += run.count * run.bytes;
     }
   }
   auto value = copy(LaneId::download, behind, segments);

@@ -3,6 +3,7 @@
 // the one allocation with its regions and leases, history and streams.
 #include "kvspan/core/session/session.hpp"
 
+#include "byte_runs.hpp"
 #include "state.hpp"
 
 #include <algorithm>
@@ -19,10 +20,10 @@ namespace {
 constexpr std::uint32_t kDecodeItems = 256;
 constexpr std::uint32_t kPrefillItems = 8;
 
-// Tokens of a wave lie in at most a span a fetched unit, one for the tail, one for the resident
-// run.
+// Tokens of a wave lie in at most two spans a fetched unit (rows from the midst of a tile are one
+// alone), one for the tail, one for the resident run.
 std::uint32_t spans_max(const SessionOptions& options) {
-  return std::max(options.stream.group_pages, kGroupPagesMax) + 2;
+  return 2 * std::max(options.stream.group_pages, kGroupPagesMax) + 2;
 }
 
 // The most that one submit of this session can hold, so that the backend allocates nothing later.
@@ -33,7 +34,7 @@ kvspan_prepare_t limits_of(const Plan& plan,
   const std::uint32_t tails = tail_pages(rows, plan.pages.front().page_tokens);
   kvspan_prepare_t request{};
   request.struct_size = sizeof request;
-  request.segments_max = 2 * std::max(plan.group_pages, tails * sequences);
+  request.segments_max = kByteRunsMax * std::max(plan.group_pages, tails * sequences);
   request.codec_items_max = 2 * tails * sequences;
   request.shape_count = static_cast<std::uint32_t>(shapes.size());
   request.shapes = shapes.data();
@@ -43,7 +44,9 @@ kvspan_prepare_t limits_of(const Plan& plan,
     request.attention_items_max = std::max(request.attention_items_max, shape.items_max);
     request.spans_max = std::max(request.spans_max, shape.entries_max * shape.spans_max);
   }
-  request.page_list_max = 2 * entries * (std::max(plan.group_pages, 1U) + tails);
+  const PageLayout& page = plan.pages.front();
+  const std::uint32_t tiles = page.page_tokens / page.tile_tokens;  // a page, of every layer alike
+  request.page_list_max = 2 * tiles * entries * (std::max(plan.group_pages, 1U) + tails);
   return request;
 }
 

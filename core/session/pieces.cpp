@@ -43,8 +43,7 @@ void SessionState::add_resident(Wave& wave, std::uint32_t layer, const StepPart&
   }
   const std::uint64_t total = part.first_token + part.rows;
   wave.add_run({pages.begin * page_tokens(), std::min(pages.end * page_tokens(), total)},
-               resident_page(part.sequence, layer, pages.begin).offset,
-               plan.pages[layer].page_bytes);
+               resident_page(part.sequence, layer, pages.begin).offset);
   for (std::uint64_t page = pages.begin; page < pages.end; ++page) {
     wave.wait_for(resident_page(part.sequence, layer, page).hazard->before_read());
   }

@@ -80,8 +80,11 @@ std::uint64_t SessionState::order_split_tokens(std::uint32_t layer,
   const kvspan_attention_caps_t& caps = asked(layer, phase).caps;
   const PageLayout& layout = plan.pages[layer];
   const std::uint64_t alignment = copy_alignment(limits);
-  if (caps.span_granule * layout.k_token_bytes % alignment != 0 ||
-      caps.span_granule * layout.v_token_bytes % alignment != 0) {
+  const bool cuts_tiles = caps.span_granule % layout.tile_tokens != 0;
+  if (cuts_tiles &&
+      (caps.span_granule * layout.k_row_bytes % alignment != 0 ||
+       caps.span_granule * layout.v_row_bytes % alignment != 0 ||
+       layout.k_head_bytes % alignment != 0 || layout.v_head_bytes % alignment != 0)) {
     return 0;
   }
   const std::vector<RowGroup> groups = row_groups({part.first_token,
@@ -145,8 +148,8 @@ void SessionState::drop_primed() {
   prefetch->cancel();
 }
 
-// A page's K and V are adjacent on both sides, padding included: one segment a page, two a part of
-// one, one submit a group.
+// Whole tiles are one segment, K and V and padding; one submit a group. A part of a page lies in
+// its slot from the first tile that it touches on.
 Result<std::uint64_t> SessionState::fetch(const PageGroup& group,
                                           const std::vector<std::uint32_t>& slots) {
   SequenceHistory& history = sequences[group.sequence].history;
@@ -158,19 +161,16 @@ Result<std::uint64_t> SessionState::fetch(const PageGroup& group,
     const PageUnit& unit = group.units[index];
     const HostPage source = host->page(history.block(unit.page), group.layer);
     const std::uint64_t target = slots_lease.range().offset + slots[index] * plan.slot_bytes;
-    const auto add = [&](std::uint64_t from, std::uint64_t to, std::uint64_t bytes) {
+    const std::uint64_t skipped = unit.first_row / layout.tile_tokens * layout.tile_bytes;
+    // Rows from the midst of a tile, K's and V's, lie in the slot where its first ones would, so
+    // that a span begins aligned.
+    const std::uint64_t row = unit.first_row % layout.tile_tokens;
+    std::uint64_t moved[kByteRunsMax] = {row * layout.k_row_bytes};
+    moved[1] = layout.v_tile_bytes == 0 ? 0 : row * layout.v_row_bytes;
+    const std::uint64_t* up = moved;
+    for (const ByteRun& run : runs_of(layout, unit.first_row, unit.rows, copy_alignment(limits))) {
       segments.push_back(
-          {source.memory, parent, source.offset + from, target + to, bytes, 1, 0, 0});
-    };
-    if (unit.rows == page_tokens()) {
-      add(0, 0, layout.page_bytes);
-    } else {  // its rows lie where a page's first rows would
-      add(unit.first_row * layout.k_token_bytes, 0, unit.rows * layout.k_token_bytes);
-      if (layout.v_plane_bytes != 0) {
-        add(layout.v_offset + unit.first_row * layout.v_token_bytes,
-            layout.v_offset,
-            unit.rows * layout.v_token_bytes);
-      }
+          segment_of({source.memory, source.offset, parent, target - skipped - *up++}, run));
     }
     waits.moment.merge(history.hazard(group.layer, unit.page).before_read());
     waits.moment.merge(ring->hazard(slots[index]).before_write());

@@ -23,7 +23,7 @@ struct Tokens {
 // copied.
 class Wave {
  public:
-  // At most `slots_max` slots are added. The references outlive the wave.
+  // At most `slots_max` units are added. The references outlive the wave.
   Wave(const PageLayout& page, bool v_in_k, kvspan_memory_t* memory, std::size_t slots_max);
   Wave(const Wave&) = delete;
   Wave& operator=(const Wave&) = delete;
@@ -31,11 +31,12 @@ class Wave {
   Wave& operator=(Wave&&) = delete;
   ~Wave() = default;
 
-  // Pages that follow each other in memory from `offset` on, `stride` bytes apart.
-  void add_run(const Tokens& tokens, std::uint64_t offset, std::uint64_t stride);
+  // Pages that follow each other in memory from `offset` on; the tokens begin with a page.
+  void add_run(const Tokens& tokens, std::uint64_t offset);
 
-  // A unit whose rows begin in slot `slot` of those from `offset` on, `stride` bytes apart. Pages
-  // that follow each other become one span, with a list where their slots do not.
+  // A unit whose first tile is the first of slot `slot` of those from `offset` on, `stride` bytes
+  // apart; of a tile that is begun in its midst, the first row there is the unit's first. Tiles
+  // that follow each other become one span, with a list where their places do not.
   void add_slot(const PageUnit& unit,
                 std::uint32_t slot,
                 std::uint64_t offset,
@@ -56,20 +57,20 @@ class Wave {
   [[nodiscard]] std::vector<Tokens> runs() const;
 
  private:
-  void add_span(const Tokens& tokens,
-                std::uint64_t k_offset,
-                std::uint64_t v_offset,
-                std::uint64_t stride);
-  [[nodiscard]] bool joins(const PageUnit& unit) const;
-  void join(const PageUnit& unit, std::uint64_t offset);
+  void add_span(const Tokens& tokens, std::uint64_t offset);
+  void add_tiles(const Tokens& tokens,
+                 std::uint64_t offset,
+                 std::uint64_t at,
+                 std::uint64_t stride);
+  void list_tiles(std::uint64_t offset, std::uint64_t unit_bytes);
 
   const PageLayout& page_;
   bool v_in_k_;
   kvspan_memory_t* memory_;
   std::vector<kvspan_span_t> spans_;
-  std::vector<std::uint32_t> slots_;  // of all units that begin a page, in order
-  std::size_t first_slot_ = 0;        // of the last span, where units made it
-  bool open_ = false;                 // the last span can be joined by a unit
+  std::vector<std::uint32_t> places_;  // of all tiles of units, in order
+  std::size_t first_place_ = 0;        // of the last span, where units made it
+  bool open_ = false;                  // the last span can be joined by a tile
   Moment ready_;
 };
 

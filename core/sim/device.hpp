@@ -213,6 +213,21 @@ class Device {
              std::uint64_t begin,
              std::uint64_t end,
              bool writes);
+
+  // ---- touch.cpp
+  // The rows of a plane: of so many heads, of so many bytes each.
+  struct PlaneRows {
+    const kvspan_plane_t& plane;
+    std::uint32_t heads;
+    std::uint64_t bytes;
+  };
+
+  void touch_plane(Work& work,
+                   const Queue& queue,
+                   const PlaneRows& rows,
+                   std::uint64_t first,
+                   std::uint64_t count,
+                   bool writes);
   void touch_copy(Work& work, const Queue& queue);
   void touch_encode(Work& work, const Queue& queue);
   void touch_attention(Work& work, const Queue& queue);

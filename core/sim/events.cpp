@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Virtual time: works start when what they wait for is settled, act at their start or at their end,
 // and end in the order of their times. The host's waits and calls are all that moves the clock.
+#include "kvspan/sdk/reference/quant.h"
+#include "kvspan/sdk/reference/span.h"
+
 #include "device.hpp"
 #include "tag.hpp"
 
@@ -23,8 +26,25 @@ void poison(std::byte* bytes, std::uint64_t count) {
   std::memset(bytes, kPoison, count);
 }
 
-std::uint64_t row_bytes(const kvspan_codec_item_t& item) {
-  return item.plane.row_stride;
+// Calls visit(source, target) for every row of a segment.
+template <class Visit>
+void for_each_row(const kvspan_segment_t& segment, const Visit& visit) {
+  for (std::uint64_t row = 0; row < segment.rows; ++row) {
+    visit(at(segment.source, segment.source_offset + row * segment.source_pitch),
+          at(segment.target, segment.target_offset + row * segment.target_pitch));
+  }
+}
+
+// The rows that an encode writes.
+void spoil_plane(const kvspan_codec_item_t& item) {
+  const std::uint64_t bytes = kvspan_ref_row_bytes(item.type, item.head_size);
+  for (std::uint32_t row = 0; row < item.row_count; ++row) {
+    for (std::uint32_t head = 0; head < item.head_count; ++head) {
+      poison(
+          at(item.plane.memory, kvspan_ref_plane_offset(&item.plane, item.first_token + row, head)),
+          bytes);
+    }
+  }
 }
 
 bool failed_for(const kvspan_point_t& point) {
@@ -241,11 +261,10 @@ void Device::settle(Work& work) {
 void Device::spoil(const Work& work) {
   const Call& call = work.call;
   for (const kvspan_segment_t& segment : call.segments) {
-    poison(at(segment.target, segment.target_offset), segment.bytes);
+    for_each_row(segment, [&](const std::byte*, std::byte* to) { poison(to, segment.bytes); });
   }
   for (const kvspan_codec_item_t& item : call.codec_items) {
-    poison(at(item.plane.memory, item.plane.offset + item.first_token * row_bytes(item)),
-           item.row_count * row_bytes(item));
+    spoil_plane(item);
   }
   if (call.kind == CallKind::run || call.kind == CallKind::finish) {
     for (const EntryCopy& copy : call.entries) {
@@ -263,17 +282,18 @@ void Device::act(Work& work, bool starting) {
   if (call.kind == CallKind::copy) {
     if (starting && work.acts_early) {  // read now, written at the end, torn in between
       for (const kvspan_segment_t& segment : call.segments) {
-        const std::byte* const from = at(segment.source, segment.source_offset);
-        work.staged.insert(work.staged.end(), from, from + segment.bytes);
+        for_each_row(segment, [&](const std::byte* from, std::byte*) {
+          work.staged.insert(work.staged.end(), from, from + segment.bytes);
+        });
       }
       spoil(work);
     } else if (!starting) {
       std::size_t staged = 0;
       for (const kvspan_segment_t& segment : call.segments) {
-        const std::byte* const from = work.acts_early ? work.staged.data() + staged
-                                                      : at(segment.source, segment.source_offset);
-        std::memcpy(at(segment.target, segment.target_offset), from, segment.bytes);
-        staged += segment.bytes;
+        for_each_row(segment, [&](const std::byte* from, std::byte* to) {
+          std::memcpy(to, work.acts_early ? work.staged.data() + staged : from, segment.bytes);
+          staged += segment.bytes;
+        });
       }
     }
     return;

@@ -243,7 +243,8 @@ void write_page(const Geometry& geometry,
                 std::uint64_t tokens,
                 std::span<std::byte> bytes) {
   const LayerGeometry& of = geometry.layers[layer];
-  const auto layout = page_layout(of, geometry.page_tokens, geometry.alignment);
+  const auto layout =
+      page_layout(of, geometry.page_tokens, geometry.alignment, geometry.tile_tokens_max);
   if (!layout) {
     return;
   }
@@ -273,16 +274,9 @@ void write_page(const Geometry& geometry,
   for (std::uint32_t index = 0; index < geometry.page_tokens; ++index) {
     const std::uint64_t token = page * geometry.page_tokens + index;
     for (std::uint32_t head = 0; token < tokens && head < of.kv_heads; ++head) {
-      put(kPlaneK,
-          token,
-          head,
-          bytes.data() + index * layout->k_token_bytes + head * layout->k_row_bytes);
+      put(kPlaneK, token, head, bytes.data() + k_row_offset(*layout, index, head));
       if (!of.v_in_k) {
-        put(kPlaneV,
-            token,
-            head,
-            bytes.data() + layout->v_offset + index * layout->v_token_bytes +
-                head * layout->v_row_bytes);
+        put(kPlaneV, token, head, bytes.data() + v_row_offset(*layout, index, head));
       }
     }
   }

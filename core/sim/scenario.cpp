@@ -91,6 +91,7 @@ SessionOptions session_of(Random& random, const DeviceTraits& traits, bool arith
   }
   options.lanes.waits = random.percent(25) ? WaitMode::strict : WaitMode::normal;
   options.checks = random.percent(25) ? Checks::calls : Checks::none;
+  options.geometry.tile_tokens_max = random.one_of({1U, 2U, 8U, 64U});
   return options;
 }
 
@@ -234,13 +235,13 @@ std::string text(const Scenario& scenario) {
           : device.aliased == 1 ? ", one line of work"
                                 : ", one line of copies") +
          ", cancel seen in " + number(device.cancel_percent) + "%\n";
-  out += "session: pages of " + number(session.geometry.page_tokens) + ", context " +
-         number(session.context_tokens) + ", sequences " + number(session.sequences) +
-         ", prefill rows " + number(session.prefill_rows_max) +
-         (session.prefill_rows_fixed != 0 ? " fixed" : "") + ", decode rows " +
-         number(session.decode_rows) + ", groups of " + number(session.stream.group_pages) +
-         ", arena " + number(scenario.arena_percent) + "% above the minimum" +
-         (session.lanes.waits == WaitMode::strict ? ", strict waits" : "") +
+  out += "session: pages of " + number(session.geometry.page_tokens) + " in tiles of at most " +
+         number(session.geometry.tile_tokens_max) + ", context " + number(session.context_tokens) +
+         ", sequences " + number(session.sequences) + ", prefill rows " +
+         number(session.prefill_rows_max) + (session.prefill_rows_fixed != 0 ? " fixed" : "") +
+         ", decode rows " + number(session.decode_rows) + ", groups of " +
+         number(session.stream.group_pages) + ", arena " + number(scenario.arena_percent) +
+         "% above the minimum" + (session.lanes.waits == WaitMode::strict ? ", strict waits" : "") +
          (scenario.engine_queue ? ", rows behind the engine's points" : "") + "\n";
   for (std::size_t layer = 0; layer < session.geometry.layers.size(); ++layer) {
     const LayerGeometry& of = session.geometry.layers[layer];

@@ -43,9 +43,13 @@ TEST(Geometry, PageOfQ8KeysAndQ4Values) {
   EXPECT_EQ(page->v_row_bytes, 144u);
   EXPECT_EQ(page->k_token_bytes, 1088u);
   EXPECT_EQ(page->v_token_bytes, 576u);
-  EXPECT_EQ(page->k_plane_bytes, 278528u);
-  EXPECT_EQ(page->v_offset, 278528u);
-  EXPECT_EQ(page->v_plane_bytes, 147456u);
+  EXPECT_EQ(page->tile_tokens, 64u);
+  EXPECT_EQ(page->k_head_bytes, 17408u);
+  EXPECT_EQ(page->v_head_bytes, 9216u);
+  EXPECT_EQ(page->k_tile_bytes, 69632u);
+  EXPECT_EQ(page->v_offset, 69632u);
+  EXPECT_EQ(page->v_tile_bytes, 36864u);
+  EXPECT_EQ(page->tile_bytes, 106496u);
   EXPECT_EQ(page->page_bytes, 425984u);
 }
 
@@ -66,8 +70,8 @@ TEST(Geometry, EveryPairOfTypesHasTheSumOfItsPlanes) {
       SCOPED_TRACE(std::to_string(k_type) + " x " + std::to_string(v_type));
       const auto page = page_layout(wide_layer(k_type, v_type), 256, 128);
       ASSERT_TRUE(page);
-      EXPECT_EQ(page->k_plane_bytes, k_bytes);
-      EXPECT_EQ(page->v_plane_bytes, v_bytes);
+      EXPECT_EQ(4 * page->k_tile_bytes, k_bytes);
+      EXPECT_EQ(4 * page->v_tile_bytes, v_bytes);
       EXPECT_EQ(page->page_bytes, k_bytes + v_bytes);
     }
   }
@@ -140,11 +144,11 @@ TEST(Geometry, LatentAttentionHasNoValuePlane) {
   ASSERT_TRUE(page);
   EXPECT_EQ(page->k_row_bytes, 1152u);
   EXPECT_EQ(page->v_row_bytes, 1024u);
-  EXPECT_EQ(page->k_plane_bytes, 73728u);
+  EXPECT_EQ(page->k_tile_bytes, 73728u);
   EXPECT_EQ(page->page_bytes, 73728u);
   EXPECT_EQ(page->v_offset, 0u);
   EXPECT_EQ(page->v_token_bytes, 0u);
-  EXPECT_EQ(page->v_plane_bytes, 0u);
+  EXPECT_EQ(page->v_tile_bytes, 0u);
   const Geometry geometry{{61, latent}, 64};
   EXPECT_EQ(live_bytes(geometry, 163840), 11513364480u);  // 10.723 GiB
 }
@@ -171,7 +175,7 @@ TEST(Geometry, TailPageCountsAsAPage) {
   EXPECT_EQ(page_count(1, 0).error().code, Errc::invalid_argument);
 }
 
-TEST(Geometry, PlanesArePaddedToTheAlignmentAndNoFurther) {
+TEST(Geometry, TilesArePaddedToTheAlignmentAndNoFurther) {
   std::mt19937_64 random(20240711);
   SCOPED_TRACE("seed 20240711");
   const auto up_to = [&random](std::uint64_t most) { return 1 + random() % most; };
@@ -186,16 +190,49 @@ TEST(Geometry, PlanesArePaddedToTheAlignmentAndNoFurther) {
     layer.q_heads = layer.kv_heads * static_cast<std::uint32_t>(up_to(8));
     const auto page_tokens = static_cast<std::uint32_t>(up_to(300));
     const std::uint64_t alignment = std::uint64_t{1} << (random() % 13);
-    const auto page = page_layout(layer, page_tokens, alignment);
+    const std::uint32_t tile_max = 1U << (random() % 8);
+    const auto page = page_layout(layer, page_tokens, alignment, tile_max);
     ASSERT_TRUE(page) << page.error().message;
-    ASSERT_EQ(page->k_plane_bytes, page->k_row_bytes * layer.kv_heads * page_tokens);
-    ASSERT_EQ(page->v_plane_bytes, page->v_row_bytes * layer.kv_heads * page_tokens);
+    const std::uint32_t tile = page->tile_tokens;
+    ASSERT_LE(tile, tile_max);
+    ASSERT_EQ(page_tokens % tile, 0u);
+    ASSERT_TRUE(tile == page_tokens || tile == tile_max || page_tokens / tile % 2 == 1);
+    ASSERT_EQ(page->k_tile_bytes, page->k_row_bytes * layer.kv_heads * tile);
+    ASSERT_EQ(page->v_tile_bytes, page->v_row_bytes * layer.kv_heads * tile);
     ASSERT_EQ(page->v_offset % alignment, 0u);
-    ASSERT_EQ(page->page_bytes % alignment, 0u);
-    ASSERT_GE(page->v_offset, page->k_plane_bytes);
-    ASSERT_LT(page->v_offset - page->k_plane_bytes, alignment);
-    ASSERT_GE(page->page_bytes, page->v_offset + page->v_plane_bytes);
-    ASSERT_LT(page->page_bytes - page->v_offset - page->v_plane_bytes, alignment);
+    ASSERT_EQ(page->tile_bytes % alignment, 0u);
+    ASSERT_GE(page->v_offset, page->k_tile_bytes);
+    ASSERT_LT(page->v_offset - page->k_tile_bytes, alignment);
+    ASSERT_GE(page->tile_bytes, page->v_offset + page->v_tile_bytes);
+    ASSERT_LT(page->tile_bytes - page->v_offset - page->v_tile_bytes, alignment);
+    ASSERT_EQ(page->page_bytes, page_tokens / tile * page->tile_bytes);
+  }
+}
+
+TEST(Geometry, EveryRowHasAPlaceOfItsOwn) {
+  std::mt19937_64 random(20261130);
+  SCOPED_TRACE("seed 20261130");
+  for (int round = 0; round < 200; ++round) {
+    const auto heads = static_cast<std::uint32_t>(1 + random() % 4);
+    const LayerGeometry layer{KVSPAN_TYPE_F16, KVSPAN_TYPE_Q4_0, 64, 32, heads, heads};
+    const auto page_tokens = static_cast<std::uint32_t>(1 + random() % 40);
+    const auto page = page_layout(layer, page_tokens, 16, 1U << (random() % 5));
+    ASSERT_TRUE(page);
+    std::vector<int> owners(page->page_bytes);
+    const auto claim = [&](std::uint64_t offset, std::uint64_t bytes) {
+      for (std::uint64_t at = offset; at < offset + bytes; ++at) {
+        ++owners.at(at);
+      }
+    };
+    for (std::uint64_t row = 0; row < page_tokens; ++row) {
+      for (std::uint64_t head = 0; head < heads; ++head) {
+        claim(k_row_offset(*page, row, head), page->k_row_bytes);
+        claim(v_row_offset(*page, row, head), page->v_row_bytes);
+      }
+    }
+    ASSERT_EQ(std::count(owners.begin(), owners.end(), 1),
+              page_tokens * (page->k_token_bytes + page->v_token_bytes));
+    ASSERT_EQ(*std::max_element(owners.begin(), owners.end()), 1);
   }
 }
 
@@ -257,6 +294,7 @@ std::vector<Refusal> refusals() {
        },
        kInvalid,
        "layer 1: V head size 288 is larger than K head size 256"},
+      {"tile", [](Geometry& g) { g.tile_tokens_max = 48; }, kInvalid, "tile_tokens_max 48"},
   };
 }
 

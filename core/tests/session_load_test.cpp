@@ -35,9 +35,13 @@ PageSource engine_pages(const Geometry& geometry) {
       for (std::uint64_t element = 0; element < 32; ++element) {
         const float k = noise(2, 7, layer, page * 8 + row, element);
         const float v = noise(3, 7, layer, page * 8 + row, element);
-        std::memcpy(bytes.data() + row * layout.k_token_bytes + element * 4, &k, 4);
+        const LayerGeometry& of = geometry.layers[layer];
+        const std::uint64_t k_head = element / of.head_size_k;
+        const std::uint64_t v_head = element / of.head_size_v;
         std::memcpy(
-            bytes.data() + layout.v_offset + row * layout.v_token_bytes + element * 4, &v, 4);
+            bytes.data() + k_row_offset(layout, row, k_head) + element % of.head_size_k * 4, &k, 4);
+        std::memcpy(
+            bytes.data() + v_row_offset(layout, row, v_head) + element % of.head_size_v * 4, &v, 4);
       }
     }
     return {};

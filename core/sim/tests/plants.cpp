@@ -131,43 +131,43 @@ void add_waits(std::vector<Plant>& all) {
                           kCompute));
   all.push_back(forgotten("fetch_before_publish",
                           "a page is fetched before its rows arrived on the host",
-                          2,
+                          1,
                           kUpload,
                           kDownload));
   all.push_back(forgotten("encode_over_publish",
                           "a page is written while an earlier copy of it goes down",
-                          5,
+                          3,
                           kCompute,
                           kDownload));
   all.push_back(forgotten("engine_point_ignored",
                           "the engine's point for its rows is taken and not waited for",
-                          2,
+                          1,
                           kAnyRole,
                           kEngineRole));
   all.push_back({"no_drain_after_failure",
                  "after a refused submit the engine's rows are given back before work ended",
-                 3,
+                 1,
                  [] { return std::make_unique<NoDrain>(); }});
 }
 
 void add_pages(std::vector<Plant>& all) {
   all.push_back(changed("stale_slot",
                         "a page of a group is not fetched: the slot keeps its last tenant",
-                        1,
+                        6,
                         [](Call& call) {
                           if (is_fetch(call) && call.segments.size() > 1) {
                             call.segments.pop_back();
                           }
                         }));
   all.push_back(changed(
-      "swapped_pages", "two pages of a group land in each other's slots", 14, [](Call& call) {
+      "swapped_pages", "two pages of a group land in each other's slots", 16, [](Call& call) {
         if (is_fetch(call) && call.segments.size() > 1 &&
             call.segments[0].bytes == call.segments[1].bytes) {
           std::swap(call.segments[0].target_offset, call.segments[1].target_offset);
         }
       }));
   all.push_back(
-      changed("lost_dirty_row", "the last new row of a page is not sent down", 2, [](Call& call) {
+      changed("lost_dirty_row", "the last new row of a page is not sent down", 6, [](Call& call) {
         if (is_publication(call) && call.segments.size() > 2) {
           call.segments.pop_back();
         }
@@ -183,7 +183,7 @@ void add_pages(std::vector<Plant>& all) {
         }
       }));
   all.push_back(
-      {"stale_generation", "rows written again after a truncation are thought to be there", 1, [] {
+      {"stale_generation", "rows written again after a truncation are thought to be there", 2, [] {
          return std::make_unique<StaleGeneration>();
        }});
   all.push_back(
@@ -200,7 +200,7 @@ void add_pages(std::vector<Plant>& all) {
 
 void add_states(std::vector<Plant>& all) {
   all.push_back(
-      changed("state_started_again", "a split that goes on begins from nothing", 1, [](Call& call) {
+      changed("state_started_again", "a split that goes on begins from nothing", 2, [](Call& call) {
         for (kvspan_advance_item_t& item : call.advance_items) {
           item.flags |= KVSPAN_ITEM_FRESH;
         }
@@ -226,7 +226,7 @@ void add_states(std::vector<Plant>& all) {
         }
       }));
   all.push_back(
-      {"leak_after_refusal", "an object made before a refused submit is not given back", 3, [] {
+      {"leak_after_refusal", "an object made before a refused submit is not given back", 1, [] {
          return std::make_unique<LeakAfterRefusal>();
        }});
 }

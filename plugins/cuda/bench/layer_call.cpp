@@ -91,14 +91,14 @@ kvspan_span_t LayerHistory::span(std::uint64_t set) const {
   span.token_count = case_.tokens;
   span.k.memory = device_ ? device_.get() : host_.memory.get();
   span.k.offset = set * set_pages_ * page.page_bytes;
-  span.k.page_stride = page.page_bytes;
-  span.k.row_stride = page.k_token_bytes;
-  span.k.head_stride = page.k_row_bytes;
-  span.k.page_tokens = kPageTokens;
+  span.k.page_stride = page.tile_bytes;
+  span.k.row_stride = page.k_row_bytes;
+  span.k.head_stride = page.k_head_bytes;
+  span.k.page_tokens = page.tile_tokens;
   span.v = span.k;
   span.v.offset += page.v_offset;
-  span.v.row_stride = page.v_token_bytes;
-  span.v.head_stride = page.v_row_bytes;
+  span.v.row_stride = page.v_row_bytes;
+  span.v.head_stride = page.v_head_bytes;
   return span;
 }
 

@@ -25,38 +25,62 @@ struct LayerGeometry {
   bool v_in_k = false;  // latent attention: V is the first head_size_v elements of K's row
 };
 
-// A page: [K plane | padding | V plane | padding], each padding up to the alignment. A plane is
-// [token, head, element] without padding inside. All in bytes but page_tokens.
-// With v_in_k there is no V plane: v_offset, v_token_bytes and v_plane_bytes are 0 and v_row_bytes
-// is the part of K's row that V is read from.
+// Tokens of a tile where nobody says otherwise: the most that a span granule may have, so that no
+// split cuts one, and what kernels on tensor cores take at once.
+inline constexpr std::uint32_t kTileTokens = 64;
+
+// A page is tiles, one behind the other. A tile: [K | padding | V | padding], each padding up to
+// the alignment, and K and V are [head, token, element] without padding inside: the rows that a
+// block of a kernel walks, one head's, follow each other, and any run of whole tiles is one copy.
+// All in bytes but the tokens.
+// With v_in_k there is no V: v_offset, v_head_bytes, v_token_bytes and v_tile_bytes are 0 and
+// v_row_bytes is the part of K's row that V is read from.
 struct PageLayout {
   std::uint32_t page_tokens;
+  std::uint32_t tile_tokens;  // divides page_tokens
   std::uint64_t k_row_bytes;  // one head of one token
   std::uint64_t v_row_bytes;
-  std::uint64_t k_token_bytes;  // all KV heads of one token
+  std::uint64_t k_head_bytes;  // one head of a tile's tokens: from a head to the next
+  std::uint64_t v_head_bytes;
+  std::uint64_t k_token_bytes;  // all KV heads of one token, wherever they lie
   std::uint64_t v_token_bytes;
-  std::uint64_t k_plane_bytes;  // all tokens of the page, unpadded
-  std::uint64_t v_offset;       // from the start of the page
-  std::uint64_t v_plane_bytes;
-  std::uint64_t page_bytes;  // a multiple of the alignment
+  std::uint64_t k_tile_bytes;  // all heads of a tile's tokens, unpadded
+  std::uint64_t v_tile_bytes;
+  std::uint64_t v_offset;    // from the start of a tile
+  std::uint64_t tile_bytes;  // a multiple of the alignment
+  std::uint64_t page_bytes;  // all tiles
 };
+
+// Where row `row` of a page begins, from the page's start. Pure; any thread.
+[[nodiscard]] std::uint64_t k_row_offset(const PageLayout& page,
+                                         std::uint64_t row,
+                                         std::uint64_t head);
+// The same of V; with v_in_k the row lies in K: use k_row_offset.
+[[nodiscard]] std::uint64_t v_row_offset(const PageLayout& page,
+                                         std::uint64_t row,
+                                         std::uint64_t head);
 
 // All layers of a history group. `alignment` in bytes, a power of two.
 struct Geometry {
   std::vector<LayerGeometry> layers;
   std::uint32_t page_tokens = 256;
   std::uint64_t alignment = 128;
+  std::uint32_t tile_tokens_max = kTileTokens;  // a power of two
 };
 
+// Tokens of a tile where a page has `page_tokens`: all of a small page, else the largest power of
+// two that divides it, at most `tile_tokens_max`, one itself.
+[[nodiscard]] std::uint32_t tile_tokens(std::uint32_t page_tokens, std::uint32_t tile_tokens_max);
+
 // The bytes of one layer's page. Pure; any thread.
-// Errc::invalid_argument: a size of 0, query heads that KV heads do not divide, an alignment that
-// is no power of two, a V that does not fit inside K's row. Errc::unsupported: unknown type, or a
-// quantised block does not divide a head.
-// Errc::too_large: the page does not fit 64 bits. Each message names the field, its limit and what
-// to use instead.
+// Errc::invalid_argument: a size of 0, query heads that KV heads do not divide, an alignment or
+// tile that is no power of two, a V that does not fit inside K's row. Errc::unsupported: unknown
+// type, or a quantised block does not divide a head. Errc::too_large: the page does not fit 64
+// bits. Each message names the field, its limit and what to use instead.
 [[nodiscard]] Result<PageLayout> page_layout(const LayerGeometry& layer,
                                              std::uint32_t page_tokens,
-                                             std::uint64_t alignment);
+                                             std::uint64_t alignment,
+                                             std::uint32_t tile_tokens_max = kTileTokens);
 
 // The same for every layer, in order; an error's message begins with the layer and its component is
 // "layer <i>".
