@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer's attention. Where everything visible is on the device, one submit does all of it. Else
-// the resident run first, then a wave a group as groups arrive, the tail with the last of them;
-// then the splits fold in ascending order. One sequence after another on the compute lane.
+// A layer's attention. Where everything visible is on the device, or will be once the copies under
+// way have ended, one submit does all of it. Else the resident run first, then a wave a group as
+// groups arrive, the tail with the last of them; then the splits fold in ascending order. One
+// sequence after another on the compute lane.
 #include "sequence_call.hpp"
 #include "state.hpp"
 #include "wave.hpp"
@@ -10,8 +11,6 @@
 #include <utility>
 
 namespace kvspan {
-
-namespace {
 
 // Submits one sequence's attention of one layer.
 class LayerAttention {
@@ -190,29 +189,64 @@ class LayerAttention {
   const bool all_open_;
 };
 
-}  // namespace
+// The whole part is attended by one submit, behind the last of its copies, where the ring holds it
+// beside as much again and beside the part that follows: then the link goes on filling while that
+// submit waits and while it runs, and nothing is lost by beginning late. Waves cost a submit each,
+// and keep few blocks busy where few splits stream.
+bool SessionState::fits_at_once(std::uint32_t layer) const {
+  const PartAhead ahead = prefetch->part_ahead(plan.pages[layer].tile_tokens);
+  // Spans: the resident run, the first streamed page, the tail, and two for each cut tile.
+  return ahead.units + std::max(ahead.units, ahead.next_units) <= ring->count() &&
+         ahead.units <= pages_at_once(plan) &&
+         2 * ahead.cut_units + 3 <= asked(layer, step->phase).shape.spans_max;
+}
 
-// Pages below the begun one that are not resident come through the ring, in the order in which they
-// were demanded.
-Result<std::uint64_t> SessionState::attend_sequence(std::uint32_t layer,
-                                                    const AttendRows& rows,
-                                                    const StepPart& part) {
-  LayerAttention attention(*this, layer, rows, part);
-  const bool v_in_k = options.geometry.layers[layer].v_in_k;
-  const std::size_t tails_max = tail_pages(part.rows, page_tokens());
-  Wave resident(plan.pages[layer], v_in_k, parent, tails_max);
-  add_resident(resident, layer, part);
-  if (streamed_pages(layer, part).begin == streamed_pages(layer, part).end) {
-    if (auto added = add_tail(resident, layer, part); !added) {
-      return tl::unexpected(std::move(added).error());
-    }
-    auto done = attention.run(resident);
-    if (done) {
-      read_resident(layer, part, *done);
-      read_tail(layer, part, *done);
-    }
+// Everything that the rows see in one submit.
+Result<std::uint64_t> SessionState::attend_at_once(LayerAttention& attention,
+                                                   std::uint32_t layer,
+                                                   const StepPart& part) {
+  std::vector<FetchedGroup> groups;
+  std::size_t slots = tail_pages(part.rows, page_tokens());
+  if (streams(layer, part)) {
+    do {
+      auto fetched = prefetch->next();
+      if (!fetched) {
+        return tl::unexpected(std::move(fetched).error());
+      }
+      slots += fetched->slots.size();
+      groups.push_back(std::move(*fetched));
+    } while (!groups.back().group.last);
+  }
+  Wave wave(plan.pages[layer], options.geometry.layers[layer].v_in_k, parent, slots);
+  add_resident(wave, layer, part);
+  add_groups(wave, groups);
+  if (auto added = add_tail(wave, layer, part); !added) {
+    return tl::unexpected(std::move(added).error());
+  }
+  auto done = attention.run(wave);
+  if (!done) {
     return done;
   }
+  read_resident(layer, part, *done);
+  read_tail(layer, part, *done);
+  for (const FetchedGroup& group : groups) {
+    prefetch->release(group, Moment::at(LaneId::compute, *done));
+  }
+  if (auto pumped = prefetch->pump(); !pumped) {
+    return tl::unexpected(std::move(pumped).error());
+  }
+  return done;
+}
+
+// The resident run, then a wave a group. The slots of the last wave are filled again behind the
+// submit that completes the outputs: somebody may wait for those, and copies take the host long.
+Result<std::uint64_t> SessionState::attend_in_waves(LayerAttention& attention,
+                                                    std::uint32_t layer,
+                                                    const StepPart& part) {
+  const bool v_in_k = options.geometry.layers[layer].v_in_k;
+  const std::size_t tails_max = tail_pages(part.rows, page_tokens());
+  Wave resident(plan.pages[layer], v_in_k, parent, 0);
+  add_resident(resident, layer, part);
   if (!resident.empty()) {
     auto read = attention.over(resident);
     if (!read) {
@@ -220,14 +254,14 @@ Result<std::uint64_t> SessionState::attend_sequence(std::uint32_t layer,
     }
     read_resident(layer, part, *read);
   }
-  for (bool last = false; !last;) {
+  for (;;) {
     auto fetched = prefetch->next();
     if (!fetched) {
       return tl::unexpected(std::move(fetched).error());
     }
-    last = fetched->group.last;
+    const bool last = fetched->group.last;
     Wave wave(plan.pages[layer], v_in_k, parent, fetched->slots.size() + tails_max);
-    add_group(wave, *fetched);
+    add_groups(wave, {&*fetched, 1});
     if (last) {
       if (auto added = add_tail(wave, layer, part); !added) {
         return tl::unexpected(std::move(added).error());
@@ -238,14 +272,32 @@ Result<std::uint64_t> SessionState::attend_sequence(std::uint32_t layer,
       return read;
     }
     prefetch->release(*fetched, Moment::at(LaneId::compute, *read));
+    if (last) {
+      read_tail(layer, part, *read);
+      break;
+    }
     if (auto pumped = prefetch->pump(); !pumped) {
       return tl::unexpected(std::move(pumped).error());
     }
-    if (last) {
-      read_tail(layer, part, *read);
-    }
   }
-  return attention.finish();
+  auto done = attention.finish();
+  if (!done) {
+    return done;
+  }
+  if (auto pumped = prefetch->pump(); !pumped) {
+    return tl::unexpected(std::move(pumped).error());
+  }
+  return done;
+}
+
+// Pages below the begun one that are not resident come through the ring, in the order in which they
+// were demanded.
+Result<std::uint64_t> SessionState::attend_sequence(std::uint32_t layer,
+                                                    const AttendRows& rows,
+                                                    const StepPart& part) {
+  LayerAttention attention(*this, layer, rows, part);
+  return !streams(layer, part) || fits_at_once(layer) ? attend_at_once(attention, layer, part)
+                                                      : attend_in_waves(attention, layer, part);
 }
 
 Result<kvspan_point_t> Session::attend(std::uint32_t layer, const AttendRows& rows) {
@@ -280,16 +332,14 @@ Result<kvspan_point_t> Session::attend(std::uint32_t layer, const AttendRows& ro
 
 Result<void> Session::wait(const kvspan_point_t& point) {
   SessionState& state = *state_;
-  for (const LostPoints& lost : state.lost_points) {
-    if (point.value > lost.after && point.value <= lost.until) {
-      return tl::unexpected(Error{Errc::wait_failed,
-                                  "the work behind this point was given up by a failure that an "
-                                  "earlier call told; its outputs are undefined",
-                                  0,
-                                  0,
-                                  0,
-                                  "session"});
-    }
+  if (state.lost_points.contains(point.value)) {
+    return tl::unexpected(Error{Errc::wait_failed,
+                                "the work behind this point was given up by a failure that an "
+                                "earlier call told; its outputs are undefined",
+                                0,
+                                0,
+                                0,
+                                "session"});
   }
   if (auto reached = state.lanes->wait(LaneId::compute, point.value); !reached) {
     return tl::unexpected(state.fail_step(std::move(reached).error()));

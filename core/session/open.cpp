@@ -20,6 +20,10 @@ namespace {
 constexpr std::uint32_t kDecodeItems = 256;
 constexpr std::uint32_t kPrefillItems = 8;
 
+// Fetched tiles of a submit: with the tail's a span may list 4,096 on every backend. More than that
+// take any link milliseconds: then waves cost nothing beside it.
+constexpr std::uint32_t kTilesAtOnceMax = 3072;
+
 // Tokens of a wave lie in at most two spans a fetched unit (rows from the midst of a tile are one
 // alone), one for the tail, one for the resident run.
 std::uint32_t spans_max(const SessionOptions& options) {
@@ -46,11 +50,17 @@ kvspan_prepare_t limits_of(const Plan& plan,
   }
   const PageLayout& page = plan.pages.front();
   const std::uint32_t tiles = page.page_tokens / page.tile_tokens;  // a page, of every layer alike
-  request.page_list_max = 2 * tiles * entries * (std::max(plan.group_pages, 1U) + tails);
+  const std::uint32_t pages = std::max({plan.group_pages, pages_at_once(plan), 1U}) + tails;
+  request.page_list_max = 2 * tiles * entries * pages;
   return request;
 }
 
 }  // namespace
+
+std::uint32_t pages_at_once(const Plan& plan) {
+  const PageLayout& page = plan.pages.front();
+  return std::min(plan.ring_slots / 2, kTilesAtOnceMax / (page.page_tokens / page.tile_tokens));
+}
 
 kvspan_attention_shape_t attention_shape(const SessionOptions& options,
                                          std::size_t layer,
@@ -161,6 +171,7 @@ Result<std::uint64_t> SessionState::prepare_device() {
 Result<void> SessionState::lay_out() {
   PlanRequest request = plan_request(backend, options);
   request.arena_bytes = options.arena_bytes;
+  std::uint64_t taken_bytes = 0;  // only rises, so that this ends
   for (;;) {
     auto planned = kvspan::plan(request);
     if (!planned) {
@@ -176,7 +187,17 @@ Result<void> SessionState::lay_out() {
     if (plan.regions.total_bytes() + prepared_device_bytes <= options.arena_bytes) {
       return {};
     }
-    request.demands = {{"", "backend", prepared_device_bytes}};
+    if (prepared_device_bytes <= taken_bytes) {
+      return tl::unexpected(
+          Error{Errc::internal,
+                "a plan is larger than its arena; report this bug",
+                plan.regions.total_bytes() + prepared_device_bytes,
+                options.arena_bytes,
+                plan.regions.total_bytes() + prepared_device_bytes - options.arena_bytes,
+                "session"});
+    }
+    taken_bytes = prepared_device_bytes;
+    request.demands = {{"", "backend", taken_bytes}};
   }
 }
 

@@ -5,7 +5,6 @@
 #include "wave.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -17,6 +16,11 @@ PageRange SessionState::streamed_pages(std::uint32_t layer, const StepPart& part
   const std::uint64_t first = std::max<std::uint64_t>(plan.resident_pages[layer],
                                                       first_visible_page(layer, part.first_token));
   return {std::min(first, end), end};
+}
+
+bool SessionState::streams(std::uint32_t layer, const StepPart& part) const {
+  const PageRange pages = streamed_pages(layer, part);
+  return pages.begin != pages.end;
 }
 
 // Resident pages that the rows of a step see, the step's own rows included.
@@ -59,18 +63,27 @@ void SessionState::read_resident(std::uint32_t layer, const StepPart& part, std:
   }
 }
 
-void SessionState::add_group(Wave& wave, const FetchedGroup& fetched) {
-  const std::vector<PageUnit>& units = fetched.group.units;
-  std::vector<std::size_t> order(units.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return units[a].page != units[b].page ? units[a].page < units[b].page
-                                          : units[a].first_row < units[b].first_row;
+// In ascending order, whatever the order in which they were fetched.
+void SessionState::add_groups(Wave& wave, std::span<const FetchedGroup> fetched) {
+  struct Fetched {
+    PageUnit unit;
+    std::uint32_t slot;
+  };
+
+  std::vector<Fetched> order;
+  for (const FetchedGroup& group : fetched) {
+    for (std::size_t index = 0; index < group.slots.size(); ++index) {
+      order.push_back({group.group.units[index], group.slots[index]});
+    }
+    wave.wait_for(Moment::at(LaneId::upload, group.ready));
+  }
+  std::sort(order.begin(), order.end(), [](const Fetched& a, const Fetched& b) {
+    return a.unit.page != b.unit.page ? a.unit.page < b.unit.page
+                                      : a.unit.first_row < b.unit.first_row;
   });
-  const PageLayout& layout = plan.pages[fetched.group.layer];
-  for (const std::size_t index : order) {
-    const PageUnit& unit = units[index];
-    wave.add_slot(unit, fetched.slots[index], slots_lease.range().offset, plan.slot_bytes);
+  for (const auto& [unit, slot] : order) {
+    const PageLayout& layout = plan.pages[fetched.front().group.layer];
+    wave.add_slot(unit, slot, slots_lease.range().offset, plan.slot_bytes);
     // A page that comes in parts counts once, with its last row.
     const std::uint64_t whole = unit.first_row + unit.rows == page_tokens() ? 1 : 0;
     counters.attended_pages += whole;
@@ -79,7 +92,6 @@ void SessionState::add_group(Wave& wave, const FetchedGroup& fetched) {
                                    ? layout.page_bytes
                                    : unit.rows * (layout.k_token_bytes + layout.v_token_bytes);
   }
-  wave.wait_for(Moment::at(LaneId::upload, fetched.ready));
 }
 
 Result<void> SessionState::add_tail(Wave& wave, std::uint32_t layer, const StepPart& part) {

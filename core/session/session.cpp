@@ -79,7 +79,7 @@ Result<void> SessionState::recover() {
     return tl::unexpected(std::move(fresh).error());
   }
   if (reached.of(LaneId::compute) != last.of(LaneId::compute)) {
-    lost_points.push_back({reached.of(LaneId::compute), last.of(LaneId::compute)});
+    lost_points.add(reached.of(LaneId::compute), last.of(LaneId::compute));
   }
   for (Sequence& sequence : sequences) {
     sequence.history.fall_back(reached);

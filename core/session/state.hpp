@@ -14,6 +14,7 @@
 #include "kvspan/core/stream/tail_slots.hpp"
 
 #include "backend/checked_calls.hpp"
+#include "session/lost_points.hpp"
 
 #include <atomic>
 #include <memory>
@@ -70,18 +71,16 @@ struct PageRows {
   std::uint32_t engine_row = 0;  // in the engine's buffers
 };
 
+class LayerAttention;  // attend.cpp
 class Wave;
+
+// Fetched pages that one submit reads at most: what fits_at_once() allows, and what is prepared.
+[[nodiscard]] std::uint32_t pages_at_once(const Plan& plan);
 
 // Pages [begin, end) of a layer.
 struct PageRange {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
-};
-
-// Values (after, until] of the compute lane, which no work reached before a recovery.
-struct LostPoints {
-  std::uint64_t after = 0;
-  std::uint64_t until = 0;
 };
 
 // What a backend was asked for a layer in a phase, and its answer.
@@ -147,15 +146,23 @@ struct SessionState {
 
   // ---- pieces.cpp
   [[nodiscard]] PageRange streamed_pages(std::uint32_t layer, const StepPart& part) const;
+  [[nodiscard]] bool streams(std::uint32_t layer, const StepPart& part) const;
   [[nodiscard]] PageRange resident_range(std::uint32_t layer, const StepPart& part) const;
   [[nodiscard]] PageRange tail_range(std::uint32_t layer, const StepPart& part) const;
   void add_resident(Wave& wave, std::uint32_t layer, const StepPart& part);
-  void add_group(Wave& wave, const FetchedGroup& fetched);
+  void add_groups(Wave& wave, std::span<const FetchedGroup> fetched);
   Result<void> add_tail(Wave& wave, std::uint32_t layer, const StepPart& part);
   void read_resident(std::uint32_t layer, const StepPart& part, std::uint64_t value);
   void read_tail(std::uint32_t layer, const StepPart& part, std::uint64_t value);
 
   // ---- attend.cpp
+  [[nodiscard]] bool fits_at_once(std::uint32_t layer) const;
+  Result<std::uint64_t> attend_at_once(LayerAttention& attention,
+                                       std::uint32_t layer,
+                                       const StepPart& part);
+  Result<std::uint64_t> attend_in_waves(LayerAttention& attention,
+                                        std::uint32_t layer,
+                                        const StepPart& part);
   Result<std::uint64_t> attend_sequence(std::uint32_t layer,
                                         const AttendRows& rows,
                                         const StepPart& part);
@@ -204,7 +211,7 @@ struct SessionState {
   std::optional<Prefetcher> prefetch;
   std::optional<Step> step;
   bool failed = false;
-  std::vector<LostPoints> lost_points;  // ascending, one a recovery
+  LostPoints lost_points;
   Counters counters;
 
   // cancel() against recover(): who may name the lanes now. Never held over a call of the backend.

@@ -63,6 +63,26 @@ Result<FetchedGroup> Prefetcher::next() {
   return group;
 }
 
+PartAhead Prefetcher::part_ahead(std::uint32_t tile_tokens) const {
+  PartAhead out;
+  bool here = true;  // else in the part behind
+  for (std::size_t index = 0; index < fetched_.size() + waiting_.size(); ++index) {
+    const PageGroup& group =
+        index < fetched_.size() ? fetched_[index].group : waiting_[index - fetched_.size()];
+    (here ? out.units : out.next_units) += group.units.size();
+    if (here) {
+      out.cut_units += static_cast<std::uint64_t>(
+          std::count_if(group.units.begin(), group.units.end(), [&](const PageUnit& unit) {
+            return unit.first_row % tile_tokens != 0 || unit.rows % tile_tokens != 0;
+          }));
+    }
+    if (group.last && !std::exchange(here, false)) {
+      break;
+    }
+  }
+  return out;
+}
+
 void Prefetcher::release(const FetchedGroup& group, const Moment& read) {
   for (const std::uint32_t slot : group.slots) {
     ring_->hazard(slot).read.merge(read);

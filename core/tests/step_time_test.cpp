@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fluid model against a replay that moves every group through a real ring: slots that are taken
-// and given back in order, one copy after another, waves that wait for their group.
+// and given back in order, one copy after another, waves that wait for their group, and layers that
+// are attended at once where the ring holds them twice, as a session does.
 #include "kvspan/core/policy/step_time.hpp"
 
 #include "random_load.hpp"
@@ -52,7 +53,13 @@ class Replay {
     for (const std::uint64_t pages : load_.sequence_pages) {
       visible += visible_of(of, pages);
     }
-    now_ += of.gap_ns + static_cast<double>(visible - streamed) * of.attend_page_ns;
+    now_ += of.gap_ns;
+    const double resident_ns = static_cast<double>(visible - streamed) * of.attend_page_ns;
+    if (streamed + std::max(streamed, streamed_after(layer)) <= placement_.ring_slots) {
+      at_once(streamed, of, resident_ns);
+      return;
+    }
+    now_ += resident_ns;
     for (std::uint64_t left = streamed; left != 0; ++next_) {
       const std::uint64_t pages = groups_[next_];
       fetch(next_, of.page_bytes);
@@ -61,6 +68,29 @@ class Replay {
       read_[next_] = now_;
       left -= pages;
     }
+  }
+
+  // Of the next layer that streams, of this step or the one after.
+  [[nodiscard]] std::uint64_t streamed_after(std::size_t layer) const {
+    std::uint64_t pages = 0;
+    for (std::size_t further = 1; further <= load_.layers.size() && pages == 0; ++further) {
+      pages = streamed_pages(load_, placement_, (layer + further) % load_.layers.size());
+    }
+    return pages;
+  }
+
+  // Everything behind the last copy.
+  void at_once(std::uint64_t streamed, const LayerLoad& of, double resident_ns) {
+    const std::size_t first = next_;
+    for (std::uint64_t left = streamed; left != 0; left -= groups_[next_++]) {
+      fetch(next_, of.page_bytes);
+      now_ = std::max(now_, ready_[next_]);
+    }
+    now_ += resident_ns + static_cast<double>(streamed) * of.attend_page_ns +
+            (streamed == 0 ? 0.0 : load_.wave_ns);
+    std::fill(read_.begin() + static_cast<std::ptrdiff_t>(first),
+              read_.begin() + static_cast<std::ptrdiff_t>(next_),
+              now_);
   }
 
   // When a group is there: its copy begins when the one before is done and its slots are free.

@@ -154,6 +154,36 @@ TEST(Prefetcher, KeepsWhatWasPrimedForTheSameDemandAndDropsTheRest) {
   EXPECT_EQ(prefetch.next()->group, groups_of(1, 4, 2).front());
 }
 
+// Of what is to come: the rest of a layer, the layer behind it, and rows of parts of tiles.
+TEST(Prefetcher, TellsWhatIsLeftOfALayerAndWhatFollows) {
+  SlotRing ring(0, 6);
+  Prefetcher prefetch(
+      ring, [](const PageGroup&, const std::vector<std::uint32_t>&) -> Result<std::uint64_t> {
+        return 1;
+      });
+  std::vector<PageGroup> wanted = groups_of(2, 8, 3);
+  wanted[1].units[0].rows = 3;
+  wanted[2].units[1].first_row = 2;
+  wanted[3].units[1].rows = 1;
+  prefetch.demand(wanted, {});
+  for (const std::uint64_t left : {8U, 5U, 2U}) {
+    SCOPED_TRACE(left);
+    ASSERT_TRUE(prefetch.pump().has_value());
+    const PartAhead ahead = prefetch.part_ahead(4);
+    EXPECT_EQ(ahead.units, left);
+    EXPECT_EQ(ahead.cut_units, left == 2 ? 1U : 2U);
+    EXPECT_EQ(ahead.next_units, 8U);
+    prefetch.release(*prefetch.next(), {});
+  }
+  EXPECT_EQ(prefetch.part_ahead(4).units, 8U);
+  EXPECT_EQ(prefetch.part_ahead(4).cut_units, 1U);
+  EXPECT_EQ(prefetch.part_ahead(2).cut_units, 1U);
+  EXPECT_EQ(prefetch.part_ahead(1).cut_units, 0U);
+  EXPECT_EQ(prefetch.part_ahead(4).next_units, 0U);
+  prefetch.cancel();
+  EXPECT_EQ(prefetch.part_ahead(4).units, 0U);
+}
+
 TEST(Prefetcher, AFailedFetchGivesItsSlotsBack) {
   SlotRing ring(0, 4);
   Prefetcher prefetch(

@@ -34,6 +34,13 @@ struct FetchedGroup {
   std::uint64_t ready = 0;           // value of the upload lane
 };
 
+// One layer of one sequence in the demand, and what comes behind it.
+struct PartAhead {
+  std::uint64_t units = 0;       // not handed out yet
+  std::uint64_t cut_units = 0;   // of those, with rows of a part of a tile
+  std::uint64_t next_units = 0;  // of the part behind it, as far as it was demanded
+};
+
 // Submits the copy of a group into `slots`; returns the upload lane's value.
 using FetchGroup =
     std::function<Result<std::uint64_t>(const PageGroup&, const std::vector<std::uint32_t>& slots)>;
@@ -55,6 +62,9 @@ class Prefetcher {
 
   // The next group in order, its copy submitted. There must be one.
   [[nodiscard]] Result<FetchedGroup> next();
+
+  // What next() hands out up to the end of a layer of a sequence.
+  [[nodiscard]] PartAhead part_ahead(std::uint32_t tile_tokens) const;
 
   // Gives back the oldest group handed out, read at `compute`.
   void release(const FetchedGroup& group, const Moment& read);

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a layer's attention is cut into submits: one where the ring holds what a sequence streams
+// beside as much again and what follows, else a wave a group. Calls are counted in front of the
+// stub and of cpu; whatever the cut, outputs have the bits of the resident run.
+#include "engine_rig.hpp"
+#include "stub_rig.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace kvspan::test {
+namespace {
+
+// r: run, a: advance, f: fold, F: finish, u: a copy up, e: encode, d: a copy down.
+std::string* calls_seen = nullptr;
+BackendTables inner;
+const kvspan_memory_t* device_memory = nullptr;  // the target of copies up
+
+void note(char what) {
+  if (calls_seen != nullptr) {
+    calls_seen->push_back(what);
+  }
+}
+
+kvspan_result_t run(kvspan_queue_t* queue,
+                    const kvspan_attention_args_t* args,
+                    const kvspan_submit_t* submit,
+                    kvspan_error_t* error) noexcept {
+  note('r');
+  return inner.attention->run(queue, args, submit, error);
+}
+
+kvspan_result_t advance(kvspan_queue_t* queue,
+                        const kvspan_attention_args_t* args,
+                        const kvspan_advance_item_t* items,
+                        std::uint32_t count,
+                        const kvspan_submit_t* submit,
+                        kvspan_error_t* error) noexcept {
+  note('a');
+  return inner.attention->advance(queue, args, items, count, submit, error);
+}
+
+kvspan_result_t fold(kvspan_queue_t* queue,
+                     const kvspan_attention_args_t* args,
+                     const kvspan_fold_item_t* items,
+                     std::uint32_t count,
+                     const kvspan_submit_t* submit,
+                     kvspan_error_t* error) noexcept {
+  note('f');
+  return inner.attention->fold(queue, args, items, count, submit, error);
+}
+
+kvspan_result_t finish(kvspan_queue_t* queue,
+                       const kvspan_attention_args_t* args,
+                       const kvspan_state_t* accumulators,
+                       const kvspan_submit_t* submit,
+                       kvspan_error_t* error) noexcept {
+  note('F');
+  return inner.attention->finish(queue, args, accumulators, submit, error);
+}
+
+kvspan_result_t copy(kvspan_queue_t* queue,
+                     const kvspan_segment_t* segments,
+                     std::uint32_t count,
+                     const kvspan_submit_t* submit,
+                     kvspan_error_t* error) noexcept {
+  if (count != 0) {
+    note(segments->target == device_memory ? 'u' : 'd');
+  }
+  return inner.copy->copy(queue, segments, count, submit, error);
+}
+
+// The session's arena is the one device memory that it allocates.
+kvspan_result_t alloc(kvspan_device_t* device,
+                      std::uint32_t kind,
+                      std::uint64_t bytes,
+                      kvspan_memory_t** out,
+                      kvspan_error_t* error) noexcept {
+  const kvspan_result_t result = inner.memory->alloc(device, kind, bytes, out, error);
+  device_memory = kind == KVSPAN_MEMORY_DEVICE ? *out : device_memory;
+  return result;
+}
+
+// A plugin whose calls are seen.
+class CountingRig {
+ public:
+  explicit CountingRig(const std::string& plugin) : rig_(StubRig::Plugin{plugin}) {
+    inner = rig_.backend().tables();
+    attention_ = *inner.attention;
+    attention_.run = run;
+    attention_.advance = advance;
+    attention_.fold = fold;
+    attention_.finish = finish;
+    copy_ = *inner.copy;
+    copy_.copy = copy;
+    memory_ = *inner.memory;
+    memory_.alloc = alloc;
+    BackendTables tables = inner;
+    tables.attention = &attention_;
+    tables.copy = &copy_;
+    tables.memory = &memory_;
+    backend_.emplace(tables, rig_.backend().device(), rig_.backend().info());
+  }
+
+  [[nodiscard]] const Backend& backend() const { return *backend_; }
+
+ private:
+  StubRig rig_;
+  kvspan_attention_table_t attention_{};
+  kvspan_copy_table_t copy_{};
+  kvspan_memory_table_t memory_{};
+  std::optional<Backend> backend_;
+};
+
+// Pages of 64 tokens in q8_0 and q4_0, and a window; splits begin inside pages.
+SessionOptions options_of(std::uint32_t width, std::uint32_t group_pages, std::uint32_t ring) {
+  SessionOptions options;
+  options.geometry.layers = {
+      {KVSPAN_TYPE_Q8_0, KVSPAN_TYPE_Q4_0, 32, 32, 2, 4},
+      {KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 32, 32, 2, 4},
+      {KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 32, 32, 1, 4, 700},
+  };
+  options.geometry.page_tokens = 64;
+  options.context_tokens = 2200;
+  options.prefill_rows_max = 256;
+  options.decode_rows = width;
+  options.arena_bytes = kResidentArena;
+  options.stream.group_pages = group_pages;
+  // A second of a link of one slot a second holds one slot more.
+  constexpr std::uint64_t kSlotBytes = 64ULL * 2 * 2 * 32 * 2;
+  options.stream.link_bytes_s = kSlotBytes * 1000;
+  options.stream.gap_ns = (ring - 2 * group_pages) * 1'000'000ULL;
+  return options;
+}
+
+Result<void> random_page(std::uint32_t layer, std::uint64_t page, std::span<std::byte> bytes) {
+  std::mt19937_64 random(1000 * layer + page);
+  for (std::size_t at = 0; at + 1 < bytes.size(); at += 2) {
+    const auto word = static_cast<std::uint16_t>(random());
+    const auto small = static_cast<std::uint16_t>((word & 0x83ffU) | (8U + word % 6) << 10);
+    std::memcpy(bytes.data() + at, &small, sizeof small);
+  }
+  return {};
+}
+
+struct Decoded {
+  Outputs outputs;
+  Counters counters;
+  std::string calls;  // of the last step, encodes left out
+  Plan plan;
+};
+
+Decoded decode(const CountingRig& rig, const SessionOptions& options, std::uint64_t tokens) {
+  Decoded out;
+  auto session = Session::open(rig.backend(), options);
+  EXPECT_TRUE(session.has_value()) << session.error().message;
+  const kvspan_memory_t* const arena = device_memory;
+  const SequenceId sequence = *session->add_sequence();
+  EXPECT_TRUE(session->load(sequence, tokens, random_page).has_value());
+  Engine engine(rig.backend(), *session, options, options.decode_rows);
+  device_memory = arena;
+  for (int step = 0; step < 3; ++step) {
+    out.calls.clear();
+    calls_seen = &out.calls;
+    engine.before_commit([] { calls_seen = nullptr; });
+    const auto done = engine.step({{sequence, 7, *session->tokens(sequence), options.decode_rows}},
+                                  Phase::decode,
+                                  &out.outputs);
+    EXPECT_TRUE(done.has_value()) << done.error().message;
+  }
+  calls_seen = nullptr;
+  out.counters = session->counters();
+  out.plan = session->plan();
+  return out;
+}
+
+std::size_t count(const Decoded& decoded, char what) {
+  return static_cast<std::size_t>(std::count(decoded.calls.begin(), decoded.calls.end(), what));
+}
+
+// 1,280 tokens: 20 pages in the layers that see all; 11 or 12 in the window's.
+TEST(SessionWaves, WhatFitsTheRingTwiceIsOneSubmit) {
+  CountingRig rig("stub");
+  SessionOptions options = options_of(1, 4, 60);
+  options.stream.resident_pages_max = 3;
+  const Decoded at_once = decode(rig, options, 1280);
+  ASSERT_EQ(at_once.plan.ring_slots, 60U);
+  EXPECT_EQ(count(at_once, 'r'), 3U) << at_once.calls;
+  EXPECT_EQ(count(at_once, 'a') + count(at_once, 'f') + count(at_once, 'F'), 0U) << at_once.calls;
+}
+
+TEST(SessionWaves, ARingOfTwoGroupsIsWalkedGroupByGroup) {
+  CountingRig rig("stub");
+  SessionOptions options = options_of(1, 4, 8);
+  options.stream.resident_pages_max = 3;
+  const Decoded waves = decode(rig, options, 1280);
+  ASSERT_EQ(waves.plan.ring_slots, 8U);
+  EXPECT_EQ(count(waves, 'r'), 0U) << waves.calls;
+  EXPECT_EQ(count(waves, 'F'), 3U) << waves.calls;
+  // A wave at least for each four of 17, 17 and 8 pages and more, and two resident runs.
+  EXPECT_GE(count(waves, 'a'), 5U + 5U + 2U + 2U) << waves.calls;
+}
+
+// The ring that just holds a layer twice is enough; with a slot less there are waves.
+TEST(SessionWaves, TheRuleHoldsToTheSlot) {
+  CountingRig rig("stub");
+  const auto with = [&](std::uint32_t ring) {
+    SessionOptions options = options_of(1, 1, ring);
+    options.geometry.layers.resize(1);
+    options.stream.resident_pages_max = 4;
+    options.stream.link_bytes_s = 64ULL * 2 * (34 + 18) * 1000;
+    const Decoded decoded = decode(rig, options, 1281);
+    EXPECT_EQ(decoded.plan.ring_slots, ring);
+    return decoded;
+  };
+  const Decoded least = with(2);
+  // A copy a unit, of which pages in two splits have two.
+  const auto units = static_cast<std::uint32_t>(count(least, 'u'));
+  ASSERT_GE(units, 16U);
+  const Decoded one_less = with(2 * units - 1);
+  EXPECT_EQ(count(one_less, 'r'), 0U) << one_less.calls;
+  const Decoded enough = with(2 * units);
+  EXPECT_EQ(count(enough, 'r'), 1U) << enough.calls;
+  EXPECT_TRUE(same_bits(one_less.outputs, least.outputs));
+  EXPECT_TRUE(same_bits(enough.outputs, least.outputs));
+}
+
+// Nobody waits for copies that only refill the ring: they come behind what completes the outputs.
+TEST(SessionWaves, OutputsAreSubmittedBeforeTheLastSlotsAreFilledAgain) {
+  CountingRig rig("stub");
+  for (const std::uint32_t ring : {8U, 60U}) {
+    SessionOptions options = options_of(1, 4, ring);
+    options.stream.resident_pages_max = 3;
+    const Decoded decoded = decode(rig, options, 1280);
+    for (std::size_t at = 0; at < decoded.calls.size(); ++at) {
+      if (decoded.calls[at] == 'F') {
+        // Backwards over folds to the last wave: no copy in between.
+        std::size_t before = at;
+        while (before != 0 && decoded.calls[before] != 'a') {
+          EXPECT_NE(decoded.calls[before], 'u') << decoded.calls;
+          --before;
+        }
+      }
+    }
+    EXPECT_GT(count(decoded, 'u'), 0U) << decoded.calls;
+  }
+}
+
+class Cut : public testing::TestWithParam<const char*> {};
+
+TEST_P(Cut, EveryRingHasTheBitsOfTheResidentRunAndTheSameCounters) {
+  std::mt19937_64 random(61);
+  const auto pick = [&](std::uint64_t low, std::uint64_t high) {
+    return std::uniform_int_distribution<std::uint64_t>(low, high)(random);
+  };
+  std::size_t at_once = 0;
+  std::size_t in_waves = 0;
+  for (int round = 0; round < seeds(60); ++round) {
+    const auto width = static_cast<std::uint32_t>(round % 2 == 0 ? 1 : pick(1, 20));
+    const std::uint64_t tokens = pick(64, 2100);
+    const auto group = static_cast<std::uint32_t>(pick(1, 6));
+    const auto ring = static_cast<std::uint32_t>(pick(2 * group, 90));
+    SCOPED_TRACE("seed 61, round " + std::to_string(round) + ", width " + std::to_string(width) +
+                 ", " + std::to_string(tokens) + " tokens, groups of " + std::to_string(group) +
+                 ", ring " + std::to_string(ring));
+    const CountingRig rig(GetParam());
+    SessionOptions options = options_of(width, group, ring);
+    SessionOptions all = options;
+    all.stream = {};
+    const Decoded expected = decode(rig, all, tokens);
+    ASSERT_EQ(expected.plan.mode, PlanMode::resident);
+    options.stream.resident_pages_max = static_cast<std::uint32_t>(pick(0, 9));
+    const Decoded streamed = decode(rig, options, tokens);
+    ASSERT_TRUE(same_bits(streamed.outputs, expected.outputs));
+    EXPECT_EQ(streamed.counters.attended_pages, expected.counters.attended_pages);
+    options.stream.link_bytes_s = 0;  // two groups
+    const Decoded least = decode(rig, options, tokens);
+    ASSERT_TRUE(same_bits(least.outputs, expected.outputs));
+    EXPECT_EQ(streamed.counters.streamed_pages, least.counters.streamed_pages);
+    EXPECT_EQ(streamed.counters.streamed_bytes, least.counters.streamed_bytes);
+    at_once += count(streamed, 'r');
+    in_waves += count(least, 'F');
+  }
+  EXPECT_GT(at_once, 0U);
+  EXPECT_GT(in_waves, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Cut, testing::Values("stub", "cpu"));
+
+}  // namespace
+}  // namespace kvspan::test
