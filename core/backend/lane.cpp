@@ -86,9 +86,10 @@ struct Lanes::State {
     submit.signals = &done;
     result = tables.copy->copy(queues[lane], nullptr, 0, &submit, &error);
     while (result == KVSPAN_E_QUEUE_FULL) {
-      const kvspan_point_t newest{fences[lane], last[lane]};
+      // No value of the lane's fence tells when room appears, and a wait for one ends at once. Ours
+      // is healthy: waiting for it sleeps.
       (void)tables.fence->wait(
-          backend.device(), &newest, 1, KVSPAN_WAIT_ALL, kFullQueuePollNs, nullptr);
+          backend.device(), &done, 1, KVSPAN_WAIT_ALL, kFullQueuePollNs, nullptr);
       result = tables.copy->copy(queues[lane], nullptr, 0, &submit, &error);
     }
     if (result == KVSPAN_OK) {
@@ -101,8 +102,7 @@ struct Lanes::State {
     return {};
   }
 
-  // Bounds one look at a full queue whose fence failed already: then no value of it tells when room
-  // appears.
+  // Between two looks at a full queue whose fence failed.
   static constexpr std::uint64_t kFullQueuePollNs = 1'000'000;
 
   // What is refused so often is refused for good.

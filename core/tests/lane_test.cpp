@@ -23,7 +23,8 @@ struct FakeDevice {
   int refuse_copies = 0;  // with `refusal`, from now on
   kvspan_result_t refusal = KVSPAN_E_QUEUE_FULL;
   std::vector<kvspan_point_t> held;
-  std::uint64_t waited_for_nothing = 0;  // waits for values that nobody signals
+  std::uint64_t waited_for_nothing = 0;  // waits without end for values that nobody signals
+  int slept = 0;                         // waits with an end for what did not come
   std::uint32_t word = 0;
   int copies = 0;
 
@@ -97,12 +98,16 @@ kvspan_fence_table_t fence_table() {
                   const kvspan_point_t* points,
                   std::uint32_t,
                   std::uint32_t,
-                  std::uint64_t,
+                  std::uint64_t timeout_ns,
                   kvspan_error_t*) noexcept -> kvspan_result_t {
     current->settle();
     const auto* const target = reinterpret_cast<FakeFence*>(points[0].fence);
     if (target->failed) {
       return KVSPAN_E_FAILED;
+    }
+    if (points[0].value > target->value && timeout_ns != UINT64_MAX) {
+      ++current->slept;
+      return KVSPAN_TIMEOUT;
     }
     current->waited_for_nothing += points[0].value > target->value ? 1U : 0U;
     return points[0].value > target->value ? KVSPAN_E_INTERNAL : KVSPAN_OK;
@@ -209,6 +214,18 @@ TEST_F(LaneTest, DrainingBehindAFailedFenceSurvivesARefusal) {
   device_.refuse_copies = 100;
   EXPECT_FALSE(lanes->drain().has_value()) << "what is refused again and again is";
   device_.refuse_copies = 0;
+}
+
+// A full queue behind a failed fence is looked at now and then, not all the time.
+TEST_F(LaneTest, DrainingAFullQueueBehindAFailedFenceSleepsBetweenLooks) {
+  auto lanes = Lanes::create(backend_, {});
+  ASSERT_TRUE(lanes.has_value());
+  ASSERT_TRUE(submit(*lanes).has_value());
+  reinterpret_cast<FakeFence*>(lanes->point(LaneId::upload, 1).fence)->failed = true;
+  device_.refuse_copies = 7;
+  EXPECT_TRUE(lanes->drain().has_value());
+  EXPECT_EQ(device_.refuse_copies, 0);
+  EXPECT_EQ(device_.slept, 7);
 }
 
 // A healthy fence tells by itself: nothing is made, nothing can be refused.
