@@ -73,6 +73,7 @@ struct PageRows {
 
 class LayerAttention;  // attend.cpp
 class Wave;
+struct PagePlaces;  // byte_runs.hpp
 
 // Fetched pages that one submit reads at most: what fits_at_once() allows, and what is prepared.
 [[nodiscard]] std::uint32_t pages_at_once(const Plan& plan);
@@ -126,6 +127,10 @@ struct SessionState {
   std::vector<PageGroup> demanded_next(const Step& of) const;
   std::uint64_t first_visible_token(std::size_t layer, std::uint64_t first_token) const;
   std::uint64_t first_visible_page(std::size_t layer, std::uint64_t first_token) const;
+  void add_part(std::vector<kvspan_segment_t>& segments,
+                const PageLayout& layout,
+                const PageUnit& unit,
+                const PagePlaces& places) const;
   Result<std::uint64_t> fetch(const PageGroup& group, const std::vector<std::uint32_t>& slots);
   void drop_primed();
 

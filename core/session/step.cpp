@@ -12,6 +12,25 @@ namespace kvspan {
 
 namespace {
 
+// Splits that a group feeds at least. Of each it brings neighbours, which lie behind each other on
+// the host mostly, and in the ring: one entry of a copy, and entries are what a copy costs the
+// host. Fewer splits would keep too few blocks busy in a wave.
+constexpr std::uint32_t kSplitsAGroup = 8;
+
+// One segment more, or a longer one where it goes on behind the last.
+void add_segment(std::vector<kvspan_segment_t>& segments, const kvspan_segment_t& next) {
+  if (!segments.empty() && next.rows == 1) {
+    kvspan_segment_t& last = segments.back();
+    if (last.rows == 1 && last.source == next.source && last.target == next.target &&
+        last.source_offset + last.bytes == next.source_offset &&
+        last.target_offset + last.bytes == next.target_offset) {
+      last.bytes += next.bytes;
+      return;
+    }
+  }
+  segments.push_back(next);
+}
+
 Error wrong_step(std::string message) {
   return Error{Errc::invalid_argument, std::move(message), 0, 0, 0, "session"};
 }
@@ -111,7 +130,8 @@ std::vector<PageGroup> SessionState::demanded(const std::vector<StepPart>& parts
                       std::max(pages.begin, complete),
                       page_tokens(),
                       order_split_tokens(layer, part, phase),
-                      first_visible_token(layer, part.first_token)});
+                      first_visible_token(layer, part.first_token),
+                      std::max(plan.group_pages / kSplitsAGroup, 1U)});
       for (std::size_t first = 0; first < units.size(); first += plan.group_pages) {
         const std::size_t end = std::min<std::size_t>(units.size(), first + plan.group_pages);
         groups.push_back({part.sequence,
@@ -148,8 +168,27 @@ void SessionState::drop_primed() {
   prefetch->cancel();
 }
 
-// Whole tiles are one segment, K and V and padding; one submit a group. A part of a page lies in
-// its slot from the first tile that it touches on.
+// Rows from the midst of a tile, K's and V's, lie in the slot where its first ones would, so that a
+// span begins aligned.
+void SessionState::add_part(std::vector<kvspan_segment_t>& segments,
+                            const PageLayout& layout,
+                            const PageUnit& unit,
+                            const PagePlaces& places) const {
+  const std::uint64_t skipped = unit.first_row / layout.tile_tokens * layout.tile_bytes;
+  const std::uint64_t row = unit.first_row % layout.tile_tokens;
+  std::uint64_t moved[kByteRunsMax] = {row * layout.k_row_bytes};
+  moved[1] = layout.v_tile_bytes == 0 ? 0 : row * layout.v_row_bytes;
+  const std::uint64_t* up = moved;
+  for (const ByteRun& run : runs_of(layout, unit.first_row, unit.rows, copy_alignment(limits))) {
+    PagePlaces moved_up = places;
+    moved_up.target_offset -= skipped + *up++;
+    add_segment(segments, segment_of(moved_up, run));
+  }
+}
+
+// Whole tiles are one segment, K and V and padding, and pages that are neighbours on both sides are
+// one; one submit a group. A part of a page lies in its slot from the first tile that it touches
+// on.
 Result<std::uint64_t> SessionState::fetch(const PageGroup& group,
                                           const std::vector<std::uint32_t>& slots) {
   SequenceHistory& history = sequences[group.sequence].history;
@@ -161,16 +200,11 @@ Result<std::uint64_t> SessionState::fetch(const PageGroup& group,
     const PageUnit& unit = group.units[index];
     const HostPage source = host->page(history.block(unit.page), group.layer);
     const std::uint64_t target = slots_lease.range().offset + slots[index] * plan.slot_bytes;
-    const std::uint64_t skipped = unit.first_row / layout.tile_tokens * layout.tile_bytes;
-    // Rows from the midst of a tile, K's and V's, lie in the slot where its first ones would, so
-    // that a span begins aligned.
-    const std::uint64_t row = unit.first_row % layout.tile_tokens;
-    std::uint64_t moved[kByteRunsMax] = {row * layout.k_row_bytes};
-    moved[1] = layout.v_tile_bytes == 0 ? 0 : row * layout.v_row_bytes;
-    const std::uint64_t* up = moved;
-    for (const ByteRun& run : runs_of(layout, unit.first_row, unit.rows, copy_alignment(limits))) {
-      segments.push_back(
-          segment_of({source.memory, source.offset, parent, target - skipped - *up++}, run));
+    if (unit.rows == page_tokens()) {
+      add_segment(segments,
+                  {source.memory, parent, source.offset, target, layout.page_bytes, 1, 0, 0});
+    } else {
+      add_part(segments, layout, unit, {source.memory, source.offset, parent, target});
     }
     waits.moment.merge(history.hazard(group.layer, unit.page).before_read());
     waits.moment.merge(ring->hazard(slots[index]).before_write());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// page_order(): a cursor a split, one page of each in turn.
+// page_order(): a cursor a split, a run of pages of each in turn.
 #include "kvspan/core/stream/page_order.hpp"
 
 #include <algorithm>
@@ -43,12 +43,14 @@ std::vector<PageUnit> page_order(const PageOrderRequest& request) {
   units.reserve(request.end_page - request.first_page + cursors.size());
   while (!cursors.empty()) {
     for (Cursor& cursor : cursors) {
-      const std::uint64_t page = cursor.next / page_tokens;
-      const std::uint64_t stop = std::min(cursor.end, (page + 1) * page_tokens);
-      units.push_back({page,
-                       static_cast<std::uint32_t>(cursor.next % page_tokens),
-                       static_cast<std::uint32_t>(stop - cursor.next)});
-      cursor.next = stop;
+      for (std::uint32_t turn = 0; turn < request.run_pages && cursor.next != cursor.end; ++turn) {
+        const std::uint64_t page = cursor.next / page_tokens;
+        const std::uint64_t stop = std::min(cursor.end, (page + 1) * page_tokens);
+        units.push_back({page,
+                         static_cast<std::uint32_t>(cursor.next % page_tokens),
+                         static_cast<std::uint32_t>(stop - cursor.next)});
+        cursor.next = stop;
+      }
     }
     std::erase_if(cursors, [](const Cursor& cursor) { return cursor.next == cursor.end; });
   }

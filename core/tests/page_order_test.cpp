@@ -24,6 +24,7 @@ PageOrderRequest random_request(std::mt19937_64& random) {
   request.end_page = request.first_page + pick(0, 60);
   request.split_tokens = pick(0, 5) == 0 ? 0 : granule * pick(1, 200);
   request.first_token = request.first_page * request.page_tokens + pick(0, request.page_tokens - 1);
+  request.run_pages = static_cast<std::uint32_t>(pick(1, 5));
   return request;
 }
 
@@ -64,7 +65,7 @@ TEST(PageOrder, BringsEveryRowOnceAndSplitsInOrder) {
   }
 }
 
-// Between any two splits that still lack pages, none is more than one unit ahead of another.
+// Between any two splits that still lack pages, none is more than a run ahead of another.
 TEST(PageOrder, FeedsSplitsEqually) {
   std::mt19937_64 random(42);
   for (int round = 0; round < 500; ++round) {
@@ -90,7 +91,8 @@ TEST(PageOrder, FeedsSplitsEqually) {
       for (const auto& [split, count] : left) {
         least = count > 0 ? std::min(least, had[split]) : least;
       }
-      ASSERT_LE(had[split_of(unit)], least == INT32_MAX ? INT32_MAX : least + 1);
+      ASSERT_LE(had[split_of(unit)],
+                least == INT32_MAX ? INT32_MAX : least + static_cast<int>(request.run_pages));
     }
   }
 }
@@ -117,6 +119,18 @@ TEST(PageOrder, APageOfTwoSplitsComesInTwoParts) {
   request.split_tokens = 20;
   const std::vector<PageUnit> expected = {
       {0, 0, 8}, {2, 4, 4}, {1, 0, 8}, {3, 0, 8}, {2, 0, 4}, {4, 0, 8}};
+  EXPECT_EQ(page_order(request), expected);
+}
+
+// The same in runs of two pages: neighbours follow each other.
+TEST(PageOrder, RunsAreNeighboursOfOneSplit) {
+  PageOrderRequest request;
+  request.end_page = 5;
+  request.page_tokens = 8;
+  request.split_tokens = 20;
+  request.run_pages = 2;
+  const std::vector<PageUnit> expected = {
+      {0, 0, 8}, {1, 0, 8}, {2, 4, 4}, {3, 0, 8}, {2, 0, 4}, {4, 0, 8}};
   EXPECT_EQ(page_order(request), expected);
 }
 

@@ -19,6 +19,7 @@ namespace {
 std::string* calls_seen = nullptr;
 BackendTables inner;
 const kvspan_memory_t* device_memory = nullptr;  // the target of copies up
+std::uint64_t segments_up = 0;
 
 void note(char what) {
   if (calls_seen != nullptr) {
@@ -70,6 +71,7 @@ kvspan_result_t copy(kvspan_queue_t* queue,
                      kvspan_error_t* error) noexcept {
   if (count != 0) {
     note(segments->target == device_memory ? 'u' : 'd');
+    segments_up += segments->target == device_memory ? count : 0;
   }
   return inner.copy->copy(queue, segments, count, submit, error);
 }
@@ -247,6 +249,26 @@ TEST(SessionWaves, OutputsAreSubmittedBeforeTheLastSlotsAreFilledAgain) {
       }
     }
     EXPECT_GT(count(decoded, 'u'), 0U) << decoded.calls;
+  }
+}
+
+// Pages of a layer that follow each other lie so on the host, up to the end of a chunk of 16, and
+// in the ring: one segment of a copy.
+TEST(SessionWaves, NeighboursComeInOneSegment) {
+  CountingRig rig("stub");
+  for (const std::uint32_t group : {7U, 16U, 32U}) {
+    SCOPED_TRACE("groups of " + std::to_string(group));
+    SessionOptions options = options_of(1, group, 2 * group);
+    options.geometry.layers.resize(1);
+    options.context_tokens = 20000;
+    options.stream.resident_pages_max = 0;
+    segments_up = 0;
+    const Decoded decoded = decode(rig, options, 256 * 64);
+    ASSERT_TRUE(decoded.counters.streamed_pages >= 3 * 256U);
+    const std::uint64_t run = std::max(1U, group / 8);
+    // A run may end with a chunk, with the ring, with a split, and with a group.
+    EXPECT_LE(segments_up, decoded.counters.streamed_pages * 2 / run + 3 * 70);
+    EXPECT_GE(segments_up, decoded.counters.streamed_pages / run / 2);
   }
 }
 

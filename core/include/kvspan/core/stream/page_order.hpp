@@ -23,9 +23,10 @@ struct PageOrderRequest {
   std::uint32_t page_tokens = 1;
   std::uint64_t split_tokens = 0;  // 0: one page after another
   std::uint64_t first_token = 0;   // seen by some row; lies in the first page, or before
+  std::uint32_t run_pages = 1;     // of a split at a turn: neighbours, which one copy brings
 };
 
-// Round robin over the splits, each giving its next page: what lies in two splits comes in two
+// Round robin over the splits, each giving its next pages: what lies in two splits comes in two
 // units, since one split needs it first and the other last. Splits shorter than two pages are not
 // told apart: there, one page after another feeds them as well, without cutting pages.
 // Every row of the pages is in exactly one unit, and the units of a split ascend. What nobody sees
