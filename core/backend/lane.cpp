@@ -192,8 +192,10 @@ Result<std::uint64_t> Lanes::submit(LaneId lane, const Waits& waits, const Submi
     if (result != KVSPAN_E_QUEUE_FULL || state.last[own] == 0) {
       return tl::unexpected(from_abi(result, error, doing("submitting to", own)));
     }
-    // By now everything may have settled: then there is room, and no next value to wait for.
-    const std::uint64_t next = std::min(reached(lane) + 1, state.last[own]);
+    // Half of what is in flight: to wake for each costs more than to submit it. By now everything
+    // may have settled: then there is room, and no next value to wait for.
+    const std::uint64_t now = reached(lane);
+    const std::uint64_t next = now + (state.last[own] - now + 1) / 2;
     if (auto room = wait(lane, next); !room) {
       return tl::unexpected(room.error());
     }

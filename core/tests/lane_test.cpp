@@ -24,6 +24,8 @@ struct FakeDevice {
   kvspan_result_t refusal = KVSPAN_E_QUEUE_FULL;
   std::vector<kvspan_point_t> held;
   std::uint64_t waited_for_nothing = 0;  // waits without end for values that nobody signals
+  bool settle_on_query = true;           // a query is a look
+  std::uint64_t last_waited = 0;         // the value
   int slept = 0;                         // waits with an end for what did not come
   std::uint32_t word = 0;
   int copies = 0;
@@ -90,7 +92,9 @@ kvspan_fence_table_t fence_table() {
   };
   fence.query =
       [](kvspan_fence_t* handle, std::uint64_t* out, kvspan_error_t*) noexcept -> kvspan_result_t {
-    current->settle();
+    if (current->settle_on_query) {
+      current->settle();
+    }
     *out = reinterpret_cast<FakeFence*>(handle)->value;
     return KVSPAN_OK;
   };
@@ -101,6 +105,7 @@ kvspan_fence_table_t fence_table() {
                   std::uint64_t timeout_ns,
                   kvspan_error_t*) noexcept -> kvspan_result_t {
     current->settle();
+    current->last_waited = points[0].value;
     const auto* const target = reinterpret_cast<FakeFence*>(points[0].fence);
     if (target->failed) {
       return KVSPAN_E_FAILED;
@@ -189,6 +194,21 @@ TEST_F(LaneTest, AFullQueueThatEmptiedIsSubmittedToAgain) {
   ASSERT_TRUE(second.has_value()) << second.error().message;
   EXPECT_EQ(*second, 2U);
   EXPECT_EQ(device_.waited_for_nothing, 0U);
+}
+
+// The host wakes once for half of the queue, not for each submit of it.
+TEST_F(LaneTest, AFullQueueIsWaitedForUntilHalfOfItHasSettled) {
+  auto lanes = Lanes::create(backend_, {});
+  ASSERT_TRUE(lanes.has_value());
+  device_.hold = true;
+  device_.settle_on_query = false;
+  for (int index = 0; index < 9; ++index) {
+    ASSERT_TRUE(submit(*lanes).has_value());
+  }
+  device_.refuse_copies = 1;
+  ASSERT_TRUE(submit(*lanes).has_value());
+  EXPECT_EQ(device_.last_waited, 5U);
+  device_.settle_on_query = true;
 }
 
 TEST_F(LaneTest, LanesGoOnFromTheValuesOfThoseBefore) {
