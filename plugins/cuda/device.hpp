@@ -93,7 +93,7 @@ struct Device {
   std::atomic<int32_t> lost_native{0};  // CUDA's code of the loss; 0 = a planted one
 
   std::mutex mutex;
-  std::condition_variable settled;  // a fence changed, or work ended
+  std::condition_variable settled;  // a fence came to what is wanted, or the device was lost
   Fence* fences = nullptr;          // all of the device, linked
   Queue* queues = nullptr;          // all of the device, linked
   uint32_t queue_count = 0;

@@ -135,6 +135,12 @@ kvspan_result_t wait_locked(Device& device,
     if (timeout_ns == 0 || Clock::now() >= end) {
       return KVSPAN_TIMEOUT;
     }
+    for (uint32_t i = 0; i < wait.count; ++i) {
+      Fence& fence = *fence_of(wait.points[i].fence);
+      if (!fence.reached(wait.points[i].value)) {
+        fence.want(wait.points[i].value);
+      }
+    }
     if (timeout_ns == UINT64_MAX) {
       device.settled.wait(lock);
     } else {
@@ -206,7 +212,9 @@ kvspan_result_t KVSPAN_CALL fence_signal(kvspan_fence_t* handle,
       }
       fence.reach(value);
       fence.promised = value > fence.promised ? value : fence.promised;
-      fence.device.settled.notify_all();
+      if (fence.wakes()) {
+        fence.device.settled.notify_all();
+      }
       return KVSPAN_OK;
     }
     cause = fence.cause;
@@ -228,7 +236,9 @@ kvspan_result_t KVSPAN_CALL fence_fail(kvspan_fence_t* handle,
   Fence& fence = *fence_of(handle);
   const std::lock_guard lock(fence.device.mutex);
   fence.fail({cause, 0, "the host failed this fence"});
-  fence.device.settled.notify_all();
+  if (fence.wakes()) {
+    fence.device.settled.notify_all();
+  }
   return KVSPAN_OK;
 }
 

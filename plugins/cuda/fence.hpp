@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Timeline fences. All fields are guarded by the device's mutex; every change notifies
-// Device::settled, which all waiting threads share: a wait may name many fences. Read next:
-// fence.cpp.
+// Timeline fences. All fields are guarded by the device's mutex. Threads that wait share
+// Device::settled, since a wait may name many fences; they say what they want of each, and are
+// woken when a fence has come to that, not with every value. Read next: fence.cpp.
 #pragma once
 
 #include "kvspan/fence.h"
@@ -31,11 +31,12 @@ struct Fence {
   uint64_t value;     // reached
   uint64_t promised;  // highest that an accepted submit signals, or value
   Cause cause;
-  Queue* signaller = nullptr;  // of the promises
-  uint64_t promise_count = 0;  // accepted signals not settled yet
-  uint64_t uses = 0;           // waits and signals of pending work
-  uint64_t waiters = 0;        // host threads that wait on it
-  Fence* next = nullptr;       // of Device::fences
+  Queue* signaller = nullptr;    // of the promises
+  uint64_t promise_count = 0;    // accepted signals not settled yet
+  uint64_t uses = 0;             // waits and signals of pending work
+  uint64_t waiters = 0;          // host threads that wait on it
+  uint64_t wanted = UINT64_MAX;  // the smallest value that a sleeping thread waits for
+  Fence* next = nullptr;         // of Device::fences
   Fence* previous = nullptr;
 
   [[nodiscard]] bool reached(uint64_t point) const { return value >= point; }
@@ -47,6 +48,19 @@ struct Fence {
     if (!failed() && point > value) {
       value = point;
     }
+  }
+
+  // Said before each sleep on Device::settled for this fence.
+  void want(uint64_t point) { wanted = point < wanted ? point : wanted; }
+
+  // Whether Device::settled has to be notified after a change: those who wake say anew what they
+  // want.
+  [[nodiscard]] bool wakes() {
+    if (wanted == UINT64_MAX || (value < wanted && !failed())) {
+      return false;
+    }
+    wanted = UINT64_MAX;
+    return true;
   }
 
   // Keeps the first cause.

@@ -25,6 +25,8 @@ namespace kvspan::cuda {
 
 // Measurements that a queue keeps for feedback; more are dropped.
 inline constexpr uint32_t kMeasurementsMax = 256;
+// From so many submits on a queue settles several at once: its host runs ahead and waits for none.
+inline constexpr uint32_t kManyInFlight = 32;
 // Points that a prepared packet always has room for; prepare() is not told of points.
 inline constexpr uint32_t kPreparedPoints = 64;
 
@@ -85,6 +87,7 @@ struct Packet {
   uint32_t signal_count = 0;
   bool measure = false;
   bool issued = false;  // its event was recorded; else `cause` says why not
+  bool ours = false;    // neither it nor what it is behind waits for an engine's stream or event
   Cause cause;          // of work that never ran
 };
 
@@ -181,6 +184,7 @@ class Queue {
  private:
   static void thread_main(void* argument);
   void serve();
+  [[nodiscard]] uint64_t next_to_sleep_for() const;
   cudaError_t make_events();
   Cause outcome(const Packet& packet, cudaError_t native) const;
   void await_points(const Packet& packet, std::unique_lock<std::mutex>& lock, Cause& cause);
@@ -202,6 +206,7 @@ class Queue {
                               const char* where) const;
   void name(Packet& packet);
   void order(Packet& packet);
+  [[nodiscard]] bool is_ours(const Packet& packet, Task::Kind kind) const;
   void put_on_stream(Packet& packet);
 
   Packet& packet_at(uint64_t index) const { return packets_[index % depth_]; }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread of a queue: sleeps until the oldest packet's work has ended and settles it. A packet
+// The thread of a queue: sleeps until the oldest packet's work has ended and settles it; where the
+// host runs far ahead, until that of a later one has, and settles all up to it. A packet
 // settles only after the points that it waited for, so that a host never sees an effect before its
 // cause, and lets its memories go in one critical section with giving its signals, so that a host
 // which saw the signal can release and destroy at once. Read first: queue.hpp.
@@ -122,14 +123,42 @@ void Queue::serve() {
     if (head_ == tail_) {
       return;
     }
-    Packet& packet = packet_at(tail_);
+    const uint64_t until = next_to_sleep_for();
+    const Packet& last = packet_at(until);
     lock.unlock();
-    const cudaError_t native = packet.issued ? cudaEventSynchronize(packet.done) : cudaSuccess;
+    const cudaError_t native = last.issued ? cudaEventSynchronize(last.done) : cudaSuccess;
     lock.lock();
-    Cause cause = outcome(packet, native);
-    await_points(packet, lock, cause);
-    settle(packet, cause);
+    while (tail_ <= until) {
+      Packet& packet = packet_at(tail_);
+      Cause cause = outcome(packet, native);
+      await_points(packet, lock, cause);
+      settle(packet, cause);
+    }
   }
+}
+
+// The packet whose end is slept for, the oldest mostly. To wake for one costs a processor tens of
+// microseconds; so of many that are in flight a quarter is settled at once, unless somebody waits
+// for one of them, or one may depend on what the host does when it sees another: on an engine's
+// stream or event. The device's mutex is held.
+uint64_t Queue::next_to_sleep_for() const {
+  const uint64_t ahead = in_flight() < kManyInFlight ? 0 : in_flight() / 4;
+  uint64_t found = tail_;
+  for (uint64_t at = tail_; at <= tail_ + ahead; ++at) {
+    const Packet& packet = packet_at(at);
+    if (at != tail_ && !packet.ours) {
+      break;
+    }
+    found = packet.issued || at == tail_ ? at : found;
+    bool wanted = false;
+    for (uint32_t i = 0; i < packet.signal_count; ++i) {
+      wanted = wanted || packet.signals[i].fence->wanted <= packet.signals[i].value;
+    }
+    if (wanted) {
+      break;
+    }
+  }
+  return found;
 }
 
 // What became of the work itself; its event is behind it.
@@ -155,9 +184,10 @@ Cause Queue::outcome(const Packet& packet, cudaError_t native) const {
 void Queue::await_points(const Packet& packet, std::unique_lock<std::mutex>& lock, Cause& cause) {
   for (uint32_t i = 0; i < packet.wait_count; ++i) {
     const Point& point = packet.waits[i];
-    device_.settled.wait(lock, [&] {
-      return point.fence->reached(point.value) || point.fence->failed() || device_.lost;
-    });
+    while (!point.fence->reached(point.value) && !point.fence->failed() && !device_.lost) {
+      point.fence->want(point.value);
+      device_.settled.wait(lock);
+    }
     if (!point.fence->reached(point.value) && cause.code == KVSPAN_OK) {
       cause = {KVSPAN_E_WAIT_FAILED, packet.submit_id, kWaitFailedText, 0};
     }
@@ -181,6 +211,7 @@ void Queue::settle(Packet& packet, const Cause& cause) {
   for (uint32_t i = 0; i < packet.wait_count; ++i) {
     --packet.waits[i].fence->uses;
   }
+  bool wakes = false;
   for (uint32_t i = 0; i < packet.signal_count; ++i) {
     Fence& fence = *packet.signals[i].fence;
     --fence.uses;
@@ -190,9 +221,12 @@ void Queue::settle(Packet& packet, const Cause& cause) {
     } else {
       fence.fail(cause);
     }
+    wakes = fence.wakes() || wakes;
   }
   ++tail_;
-  device_.settled.notify_all();
+  if (wakes || device_.lost) {  // on a lost device those who end objects wait for idle ones
+    device_.settled.notify_all();
+  }
 }
 
 // The device's mutex is held; both events are in the past.

@@ -298,6 +298,21 @@ void Queue::order(Packet& packet) {
   }
 }
 
+// Whether the end of a packet follows from work that was submitted here alone. The device's mutex
+// is held.
+bool Queue::is_ours(const Packet& packet, Task::Kind kind) const {
+  bool ours =
+      !imported_ && kind != Task::Kind::orders && (head_ == tail_ || packet_at(head_ - 1).ours);
+  for (uint32_t i = 0; i < packet.wait_count && ours; ++i) {
+    const Point& point = packet.waits[i];
+    if (!point.fence->reached(point.value) && !point.fence->failed()) {
+      const Packet* const promise = promise_of(*point.fence, point.value);
+      ours = promise != nullptr && promise->ours;
+    }
+  }
+  return ours;
+}
+
 // Puts the work on the stream and its event behind it; SYNC(queue), without the mutex.
 void Queue::put_on_stream(Packet& packet) {
   if (packet.cause.code != KVSPAN_OK) {
@@ -366,6 +381,7 @@ kvspan_result_t Queue::submit(Task& task,
     if (bad != KVSPAN_OK) {
       return bad;
     }
+    packet.ours = is_ours(packet, task.kind);
     name(packet);
     order(packet);
   }
