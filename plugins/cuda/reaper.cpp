@@ -137,6 +137,21 @@ void Queue::serve() {
   }
 }
 
+// Whether the end of a packet follows from work that was submitted here alone. The device's mutex
+// is held.
+bool Queue::is_ours(const Packet& packet, Task::Kind kind) const {
+  bool ours =
+      !imported_ && kind != Task::Kind::orders && (head_ == tail_ || packet_at(head_ - 1).ours);
+  for (uint32_t i = 0; i < packet.wait_count && ours; ++i) {
+    const Point& point = packet.waits[i];
+    if (!point.fence->reached(point.value) && !point.fence->failed()) {
+      const Packet* const promise = promise_of(*point.fence, point.value);
+      ours = promise != nullptr && promise->ours;
+    }
+  }
+  return ours;
+}
+
 // The packet whose end is slept for, the oldest mostly. To wake for one costs a processor tens of
 // microseconds; so of many that are in flight a quarter is settled at once, unless somebody waits
 // for one of them, or one may depend on what the host does when it sees another: on an engine's

@@ -217,15 +217,21 @@ const Packet* Queue::promise_of(const Fence& fence, uint64_t value) {
   if (signaller == nullptr || fence.promise_count == 0) {
     return nullptr;
   }
-  for (uint64_t at = signaller->tail_; at != signaller->head_; ++at) {
-    const Packet& packet = signaller->packet_at(at);
+  // From the newest on: what is waited for was submitted not long ago.
+  const Packet* found = nullptr;
+  for (uint64_t at = signaller->head_; at != signaller->tail_; --at) {
+    const Packet& packet = signaller->packet_at(at - 1);
+    uint64_t brings = 0;
     for (uint32_t i = 0; i < packet.signal_count; ++i) {
-      if (packet.signals[i].fence == &fence && packet.signals[i].value >= value) {
-        return &packet;
-      }
+      brings = packet.signals[i].fence == &fence ? packet.signals[i].value : brings;
+    }
+    if (brings >= value) {
+      found = &packet;
+    } else if (brings != 0) {
+      break;
     }
   }
-  return nullptr;
+  return found;
 }
 
 // KV-SUBMIT-5: what is waited for is reached, has failed, or is on a stream. The device's mutex is
@@ -296,21 +302,6 @@ void Queue::order(Packet& packet) {
       }
     }
   }
-}
-
-// Whether the end of a packet follows from work that was submitted here alone. The device's mutex
-// is held.
-bool Queue::is_ours(const Packet& packet, Task::Kind kind) const {
-  bool ours =
-      !imported_ && kind != Task::Kind::orders && (head_ == tail_ || packet_at(head_ - 1).ours);
-  for (uint32_t i = 0; i < packet.wait_count && ours; ++i) {
-    const Point& point = packet.waits[i];
-    if (!point.fence->reached(point.value) && !point.fence->failed()) {
-      const Packet* const promise = promise_of(*point.fence, point.value);
-      ours = promise != nullptr && promise->ours;
-    }
-  }
-  return ours;
 }
 
 // Puts the work on the stream and its event behind it; SYNC(queue), without the mutex.

@@ -32,6 +32,11 @@ Splits splits_of(const kvspan_entry_t& entry) {
   return {first, (seen.end - 1) / entry.split_tokens - first + 1};
 }
 
+// K and V of pages that hold both are found by one list, which is held once.
+bool shares_list(const kvspan_span_t& span) {
+  return span.v.page_list == span.k.page_list && span.v.page_count == span.k.page_count;
+}
+
 // Splits go side by side where the workspace, which query sized, holds the states of all.
 bool goes_side_by_side(const kvspan_attention_args_t& args) {
   if (args.shape->row_class != KVSPAN_ROWS_DECODE || args.workspace.memory == nullptr) {
@@ -131,7 +136,8 @@ AttentionTask::AttentionTask(const kvspan_attention_args_t& args,
     for (uint32_t s = 0; s < entry.span_count; ++s) {
       const kvspan_span_t& span = entry.spans[s];
       counts_.pages += span.k.page_list != nullptr ? span.k.page_count : 0;
-      counts_.pages += !latent_ && span.v.page_list != nullptr ? span.v.page_count : 0;
+      const bool another = !latent_ && span.v.page_list != nullptr && !shares_list(span);
+      counts_.pages += another ? span.v.page_count : 0;
     }
   }
   uses_max = attention_uses(counts_);
@@ -179,13 +185,16 @@ void AttentionTask::fill_problem(Uses& uses) {
   }
 }
 
-PlaneView AttentionTask::fill_plane(const kvspan_plane_t& plane, uint64_t tokens, Uses& uses) {
+PlaneView AttentionTask::fill_plane(const kvspan_plane_t& plane,
+                                    uint64_t tokens,
+                                    const uint32_t* held_list,
+                                    Uses& uses) {
   if (tokens == 0) {
     return {};
   }
   uses.add(plane.memory);
-  const uint32_t* list = nullptr;
-  if (plane.page_list != nullptr) {
+  const uint32_t* list = held_list;
+  if (plane.page_list != nullptr && held_list == nullptr) {
     std::memcpy(next_page_, plane.page_list, sizeof(uint32_t) * plane.page_count);
     list = next_page_;
     next_page_ += plane.page_count;
@@ -246,11 +255,10 @@ void AttentionTask::fill_entry(uint32_t index, Uses& uses) {
     const bool far = span.token_count != 0 &&
                      (memory_of(span.k.memory)->kind != KVSPAN_MEMORY_DEVICE ||
                       (!latent_ && memory_of(span.v.memory)->kind != KVSPAN_MEMORY_DEVICE));
-    *next_span_++ = {span.first_token,
-                     span.token_count,
-                     far ? 1u : 0u,
-                     fill_plane(span.k, span.token_count, uses),
-                     fill_plane(span.v, latent_ ? 0 : span.token_count, uses)};
+    const PlaneView k = fill_plane(span.k, span.token_count, nullptr, uses);
+    const uint32_t* const held_list = shares_list(span) ? k.page_list : nullptr;
+    const PlaneView v = fill_plane(span.v, latent_ ? 0 : span.token_count, held_list, uses);
+    *next_span_++ = {span.first_token, span.token_count, far ? 1u : 0u, k, v};
   }
 }
 

@@ -88,7 +88,11 @@ class AttentionTask final : public Task {
  private:
   void fill_problem(Uses& uses);
   void fill_entry(uint32_t index, Uses& uses);
-  PlaneView fill_plane(const kvspan_plane_t& plane, uint64_t tokens, Uses& uses);
+  // `held_list`: the plane's list where it is held already, else nullptr.
+  PlaneView fill_plane(const kvspan_plane_t& plane,
+                       uint64_t tokens,
+                       const uint32_t* held_list,
+                       Uses& uses);
   void fill_advances(Uses& uses);
   void fill_folds(Uses& uses);
   void fill_accumulators(Uses& uses);
