@@ -2,6 +2,8 @@
 // Read first: byte_runs.hpp.
 #include "byte_runs.hpp"
 
+#include "kvspan/core/layout/checked.hpp"
+
 #include <algorithm>
 
 namespace kvspan {
@@ -9,19 +11,15 @@ namespace kvspan {
 namespace {
 
 // K or V of a tile.
-struct TileSide {
+struct CutSide {
   std::uint64_t offset;  // from the page's start
   std::uint64_t row_bytes;
   std::uint64_t head_bytes;
   std::uint64_t bytes;  // of all heads
 };
 
-std::uint64_t align_up(std::uint64_t bytes, std::uint64_t alignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
 // Rows [first, end) of each head. Heads that are not aligned come as a whole.
-ByteRun run_of(const TileSide& side,
+ByteRun run_of(const CutSide& side,
                std::uint64_t first,
                std::uint64_t end,
                std::uint64_t alignment) {
