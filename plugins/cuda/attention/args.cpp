@@ -3,6 +3,8 @@
 // fold knows no spans, finish no queries. Then puts it on a stream. Read first: args.hpp.
 #include "attention/args.hpp"
 
+#include "kvspan/sdk/reference/quant.h"
+
 #include <cstring>
 
 namespace kvspan::cuda {
@@ -107,6 +109,15 @@ cudaError_t issue_attention(const Issue& issue, const void* opaque) {
   return launch_finish(issue.stream, view);
 }
 
+// Whether the rows of a plane that a block walks lie 64 by 64, one behind the other, each 64 where
+// one bulk copy may fetch them: as core lays pages out.
+bool is_tiled(const PlaneView& plane, uint64_t row_bytes) {
+  const uint64_t odd =
+      reinterpret_cast<uint64_t>(plane.base) | plane.head_stride | plane.page_stride;
+  return plane.page_tokens == kTensorGranuleTokens && plane.row_stride == row_bytes &&
+         odd % 16 == 0;
+}
+
 RowsView view_of(const kvspan_rows_t& rows) {
   return {address_of(rows.memory, rows.offset), rows.row_stride, rows.head_stride, rows.type};
 }
@@ -175,6 +186,7 @@ void AttentionTask::fill_problem(Uses& uses) {
                        floats(sinks, args_.sinks),
                        floats(biased, args_.slopes),
                        latent_ ? 1u : 0u};
+  body.view.tiled = 1;  // until a span is not
   body.view.entries = arrays_.entries;
   body.view.entry_count = args_.entry_count;
   body.view.advances = call_ == AttentionCall::advance ? arrays_.advances : nullptr;
@@ -251,15 +263,21 @@ void AttentionTask::fill_entry(uint32_t index, Uses& uses) {
   entry.spans = next_span_;
   entry.span_count = from.span_count;
   for (uint32_t s = 0; s < from.span_count; ++s) {
-    const kvspan_span_t& span = from.spans[s];
-    const bool far = span.token_count != 0 &&
-                     (memory_of(span.k.memory)->kind != KVSPAN_MEMORY_DEVICE ||
-                      (!latent_ && memory_of(span.v.memory)->kind != KVSPAN_MEMORY_DEVICE));
-    const PlaneView k = fill_plane(span.k, span.token_count, nullptr, uses);
-    const uint32_t* const held_list = shares_list(span) ? k.page_list : nullptr;
-    const PlaneView v = fill_plane(span.v, latent_ ? 0 : span.token_count, held_list, uses);
-    *next_span_++ = {span.first_token, span.token_count, far ? 1u : 0u, k, v};
+    fill_span(from.spans[s], uses);
   }
+}
+
+void AttentionTask::fill_span(const kvspan_span_t& span, Uses& uses) {
+  SpanView& to = *next_span_++;
+  to = {
+      span.first_token, span.token_count, fill_plane(span.k, span.token_count, nullptr, uses), {}};
+  to.v = fill_plane(
+      span.v, latent_ ? 0 : span.token_count, shares_list(span) ? to.k.page_list : nullptr, uses);
+  const Problem& problem = arrays_.body->view.problem;
+  const bool tiled = !latent_ && span.first_token % kTensorGranuleTokens == 0 &&
+                     is_tiled(to.k, kvspan_ref_row_bytes(problem.k_type, problem.head_size_k)) &&
+                     is_tiled(to.v, kvspan_ref_row_bytes(problem.v_type, problem.head_size_v));
+  arrays_.body->view.tiled &= tiled || span.token_count == 0 ? 1U : 0U;
 }
 
 StateView AttentionTask::view(const kvspan_state_t& state, Uses& uses) const {

@@ -88,6 +88,7 @@ class AttentionTask final : public Task {
  private:
   void fill_problem(Uses& uses);
   void fill_entry(uint32_t index, Uses& uses);
+  void fill_span(const kvspan_span_t& span, Uses& uses);
   // `held_list`: the plane's list where it is held already, else nullptr.
   PlaneView fill_plane(const kvspan_plane_t& plane,
                        uint64_t tokens,

@@ -134,6 +134,18 @@ class Items {
 
 enum class Work { fold, finish };
 
+constexpr uint32_t kAhead = 6;  // sources that are on their way at once
+
+// Whether an item before number `i`, or the one held, has its source as accumulator: then what was
+// fetched ahead is old.
+__device__ bool is_old(const FoldWork (&items)[kAhead], uint32_t i, const StateView& held) {
+  bool old = items[i].source.u == held.u;
+  for (uint32_t before = 0; before < i; ++before) {
+    old = old || items[i].source.u == items[before].accumulator.u;
+  }
+  return old;
+}
+
 // Items of one accumulator usually follow each other: it stays in registers until another comes.
 __device__ void fold_pair(const HeldCall& call, const Pair& pair, uint32_t lane) {
   const uint32_t size = call.view.problem.head_size_v;
@@ -141,18 +153,39 @@ __device__ void fold_pair(const HeldCall& call, const Pair& pair, uint32_t lane)
   Items items(reach(call, call.view.folds) + pair.entry->first_fold, count, lane);
   Accumulator into;
   StateView held{};
-  for (uint64_t i = 0; i < count; ++i) {
-    const FoldWork item = items.at(i);
-    if (item.accumulator.u != held.u || item.accumulator.ml != held.ml) {
-      if (held.u != nullptr) {
-        store(into, held, pair.index, size, lane);
+  for (uint64_t first = 0; first < count; first += kAhead) {
+    FoldWork next[kAhead];
+    Accumulator sources[kAhead];
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; ++i) {
+      if (first + i < count) {
+        next[i] = items.at(first + i);
+        sources[i] = load(next[i].source, pair.index, size, lane);
       }
-      held = item.accumulator;
-      into = item.fresh != 0 ? Accumulator() : load(held, pair.index, size, lane);
-    } else if (item.fresh != 0) {
-      into = Accumulator();
     }
-    fold_in(into, load(item.source, pair.index, size, lane));
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; ++i) {
+      if (first + i >= count) {
+        break;
+      }
+      if (is_old(next, i, held)) {
+        if (held.u != nullptr) {
+          store(into, held, pair.index, size, lane);
+        }
+        sources[i] = load(next[i].source, pair.index, size, lane);
+      }
+      const StateView& accumulator = next[i].accumulator;
+      if (accumulator.u != held.u || accumulator.ml != held.ml) {
+        if (held.u != nullptr) {
+          store(into, held, pair.index, size, lane);
+        }
+        held = accumulator;
+        into = next[i].fresh != 0 ? Accumulator() : load(held, pair.index, size, lane);
+      } else if (next[i].fresh != 0) {
+        into = Accumulator();
+      }
+      fold_in(into, sources[i]);
+    }
   }
   if (held.u != nullptr) {
     store(into, held, pair.index, size, lane);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "attention/kernel.hpp"
+#include "divide.cuh"
 #include "search.cuh"
 
 #include <cstdint>
@@ -55,6 +56,11 @@ __device__ inline void reach_all(const Call& call, SpanView& span) {
   span.v.page_list = reach(call, span.v.page_list);
 }
 
+// tiles_of().
+__device__ inline uint64_t tiles_on_device(uint64_t rows, uint64_t group, uint32_t tile_pairs) {
+  return divided(rows * group + tile_pairs - 1, tile_pairs);
+}
+
 // The item of a block; a whole warp asks for the same.
 template <class Call>
 __device__ inline AdvanceWork item_at(const Call& call, uint64_t block, uint32_t tile_pairs) {
@@ -78,8 +84,9 @@ __device__ inline AdvanceWork item_at(const Call& call, uint64_t block, uint32_t
             static_cast<uint32_t>(index),
             Walk::splits};
   }
-  const uint64_t each = tiles_of(entry.row_count, view.problem.group, tile_pairs) * view.problem.kv_heads;
-  const uint64_t split = (block - entry.first_block) / each;
+  const uint64_t each =
+      tiles_on_device(entry.row_count, view.problem.group, tile_pairs) * view.problem.kv_heads;
+  const uint64_t split = divided(block - entry.first_block, each);
   const uint64_t token = (entry.run_first + split) * entry.split_tokens;
   const uint64_t left = entry.token_total - token;
   uint8_t* const state = entry.run_states + split * entry.run_stride;

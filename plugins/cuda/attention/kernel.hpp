@@ -37,7 +37,6 @@ struct PlaneView {
 struct SpanView {
   uint64_t first_token;
   uint64_t token_count;
-  uint64_t far;  // 1: in the host's memory
   PlaneView k;
   PlaneView v;  // unused with V_IN_K
 };
@@ -131,6 +130,7 @@ struct AttentionCallView {
   uint64_t blocks;      // of all advances
   uint64_t pairs;       // of all entries
   uint32_t tile_pairs;  // of a tile at most
+  uint32_t tiled;       // 1: the spans of all entries are tiles of 64 tokens, see is_tiled
   Cancel cancel;
 };
 

@@ -1,190 +1,226 @@
 // SPDX-License-Identifier: Apache-2.0
-// The second half of run: the states of an entry's splits folded by ascending split, outputs
-// written. A block takes one pair (row, query head), a warp an eighth of its elements at most; every
-// warp folds {m, l} for itself. The same arithmetic as fold.cu, step by step, so the same bits.
+// The second half of run: the states of an entry's splits folded by ascending split, outputs written.
+// A block takes 128 elements of one pair (row, query head), a thread each. Their states come to shared
+// memory all at once; meanwhile a warp works out what each fold does. The same arithmetic as fold.cu,
+// step by step, so the same bits. Loops are short ones: a launch fetches its code anew, and unrolled
+// for 64 splits that took longer than the folds. A block is so small that it fits beside one of the
+// kernel that makes the states, where that takes one tile of pairs: so it is there before them. What
+// it knows lies in shared memory, since beside that block each quarter of a multiprocessor has room
+// for one warp of 32 registers a thread.
 // Read first: kernel.hpp, fold.cuh.
 #include "attention/fold.cuh"
 #include "attention/held.cuh"
 #include "attention/tensor/ptx.cuh"
+#include "divide.cuh"
 #include "plane.cuh"
 #include "typed_block.cuh"
 
 namespace kvspan::cuda {
 namespace {
 
-constexpr uint32_t kWarps = 4;
-constexpr uint32_t kWarpElements = kHeadSizeMax / kWarps;
-constexpr uint32_t kLaneElements = kWarpElements / 32;
-constexpr uint32_t kAhead = 16;  // states whose u is fetched together
-constexpr uint32_t kChunks = 4;  // so many times, all but the last at once
-constexpr uint32_t kRound = kChunks * kAhead;
-static_assert(kRound == 64);  // splits that the lanes know two of each
+constexpr uint32_t kThreads = 128;
+constexpr uint32_t kElements = kThreads;  // of a block
+constexpr uint32_t kBlocksMin = 16;       // a multiprocessor: 32 registers a thread
+constexpr uint32_t kRound = 44;  // splits that fit shared memory, at most two a lane
+static_assert(kRound <= 64);
 
-// The folds of 32 splits of a pair, split i in lane i. What a fold does to l and u depends on the
-// maxima alone, and the maximum of all splits before is a running one: so all lanes know theirs
-// after five exchanges, instead of one fold after another.
-struct Folds {
-  Fold fold;
-  float l;  // of the split
+// What a fold does, and l of its split.
+struct Step {
+  float ours;
+  float theirs;
+  float l;
+  FoldKind kind;
 };
 
-// The lane's split, `there` or not; `before`: the maximum of all splits before these 32, which
-// becomes that of all up to the last of them.
-__device__ Folds folds_of(bool there, float2 ml, float& before) {
+// A state of zeros.
+__device__ const float kNothing[kElements] = {};
+
+// A pair's states.
+struct Source {
+  const uint8_t* states;
+  uint64_t stride;    // bytes from a state to the next
+  uint64_t ml_bytes;  // from a state's beginning to its {m, l}
+  uint64_t first;     // element of u, over all pairs
+  uint32_t count;     // splits
+  uint32_t pair;
+  uint32_t elements;  // from `first` on, at most kElements
+
+  // {m, l} of a split.
+  __device__ float2 numbers(uint32_t split) const {
+    return reinterpret_cast<const float2*>(states + split * stride + ml_bytes)[pair];
+  }
+};
+
+// Where a pair's output goes, and its sink.
+struct Target {
+  uint8_t* out;  // of the block's first element
+  const float* sink;
+  float* lse;  // nullptr in all blocks of a pair but one
+  kvspan_type_t type;
+
+  __device__ void write(float m, float l, float u) const {
+    const Finish finish = finish_of(m, l, sink);
+    store_element(type, finished(finish, u), out + threadIdx.x * (type == KVSPAN_TYPE_F32 ? 4 : 2));
+    if (threadIdx.x == 0 && lse != nullptr) {
+      *lse = finish_of(m, l, sink).lse;
+    }
+  }
+};
+
+struct Kept {
+  alignas(16) float u[kRound][kElements];
+  alignas(16) Step steps[kRound];
+  Source source;
+  Target target;
+  float m;  // of all splits so far
+
+  // Begins to bring u of the `some` splits from `begin` on; a warp takes every fourth.
+  __device__ void fetch(uint32_t begin, uint32_t some) {
+    for (uint32_t split = threadIdx.x / 32; split < some; split += kThreads / 32) {
+      const auto* const from =
+          reinterpret_cast<const float*>(source.states + (begin + split) * source.stride) +
+          source.first;
+      for (uint32_t e = 2 * (threadIdx.x % 32); e < source.elements; e += 64) {
+        ptx::load_unit<8>(&u[split][e], from + e);
+      }
+    }
+  }
+};
+
+// By a warp: what the folds of the `some` splits of the round do, two neighbours a lane. That depends on
+// the maxima alone, and the maximum of all splits before is a running one: so all lanes know theirs
+// after five exchanges, instead of one fold after another. `before` is the maximum of all splits
+// before; returns that of all up to the last of these.
+__device__ float work_out(const float2 (&ml)[2], uint32_t some, float before, Kept& kept) {
   const uint32_t lane = threadIdx.x % 32;
-  float top = there ? ml.x : -INFINITY;
+  float top = larger_or_nan(ml[0].x, ml[1].x);
   top = lane == 0 ? larger_or_nan(before, top) : top;
   for (uint32_t step = 1; step < 32; step *= 2) {
     const float other = __shfl_up_sync(~0u, top, step);
     top = lane >= step ? larger_or_nan(other, top) : top;
   }
   const float of_others = __shfl_up_sync(~0u, top, 1);
-  const float mine = lane == 0 ? before : of_others;
-  before = __shfl_sync(~0u, top, 31);
-  return {fold_of(mine, there ? ml.x : -INFINITY), ml.y};
-}
-
-// The fold that lane `from` knows.
-__device__ Fold shuffled(const Fold& fold, int from) {
-  return {static_cast<FoldKind>(__shfl_sync(~0u, static_cast<uint32_t>(fold.kind), from)),
-          0.0f,
-          __shfl_sync(~0u, fold.ours, from),
-          __shfl_sync(~0u, fold.theirs, from)};
+  Fold fold{FoldKind::keep, lane == 0 ? before : of_others, 0.0f, 0.0f};
+#pragma unroll
+  for (uint32_t i = 0; i < 2; ++i) {
+    fold = fold_of(fold.m, ml[i].x);
+    if (2 * lane + i < some) {
+      kept.steps[2 * lane + i] = {fold.ours, fold.theirs, ml[i].y, fold.kind};
+    }
+  }
+  return __shfl_sync(~0u, top, 31);
 }
 
 // folded() without branches.
-__device__ float chosen(const Fold& fold, float mine, float source) {
-  const float both = merged(fold, mine, source);
-  return fold.kind == FoldKind::keep ? mine : fold.kind == FoldKind::take ? source : both;
+__device__ float chosen(const Step& step, float mine, float source) {
+  const float both = merged({step.kind, 0.0f, step.ours, step.theirs}, mine, source);
+  return step.kind == FoldKind::keep ? mine : step.kind == FoldKind::take ? source : both;
 }
 
-// Folds the splits that lanes from `lane` on know, whose u is `ahead`. A split that is not there has
-// a neutral maximum and is kept out by that.
-__device__ void fold_chunk(const Folds& folds,
-                           uint32_t lane,
-                           const float (&ahead)[kAhead][kLaneElements],
-                           float& l,
-                           float (&u)[kLaneElements]) {
-#pragma unroll
-  for (uint32_t a = 0; a < kAhead; ++a) {
-    const auto from = static_cast<int>(lane + a);
-    const Fold fold = shuffled(folds.fold, from);
-    l = chosen(fold, l, __shfl_sync(~0u, folds.l, from));
-#pragma unroll
-    for (uint32_t i = 0; i < kLaneElements; ++i) {
-      u[i] = chosen(fold, u[i], ahead[a][i]);
-    }
-  }
-}
-
-// A pair's states, of which a lane has elements first, first + 32, ...
-struct Source {
-  const EntryView& entry;
-  uint64_t pair;
-  uint32_t size;
-  uint32_t first;
-
-  // Whether there is the lane's one of the 32 splits from `begin` on.
-  __device__ bool has(uint64_t begin) const {
-    return begin + threadIdx.x % 32 < entry.run_count;
-  }
-
-  // Its {m, l}.
-  __device__ float2 numbers(uint64_t begin) const {
-    const uint64_t split = begin + threadIdx.x % 32;
-    const uint8_t* const at = entry.run_states + split * entry.run_stride + entry.run_ml;
-    return has(begin) ? reinterpret_cast<const float2*>(at)[pair] : float2{};
-  }
-
-  // u of the kAhead splits from `begin` on.
-  __device__ void load(uint64_t begin, float (&u)[kAhead][kLaneElements]) const {
-#pragma unroll
-    for (uint32_t a = 0; a < kAhead; ++a) {
-      const auto* const state =
-          reinterpret_cast<const float*>(entry.run_states + (begin + a) * entry.run_stride);
-#pragma unroll
-      for (uint32_t i = 0; i < kLaneElements; ++i) {
-        const uint32_t e = first + 32 * i;
-        u[a][i] = begin + a < entry.run_count && e < size ? state[pair * size + e] : 0.0f;
-      }
-    }
-  }
-};
-
-struct Numbers {
-  float m = -INFINITY;
+// The element of this thread after all splits, and l.
+struct Folded {
   float l = 0.0f;
+  float u = 0.0f;
 };
 
-__device__ void write(const HeldCall& call,
-                      const EntryView& entry,
-                      uint64_t index,
-                      const Numbers& numbers,
-                      const float (&u)[kLaneElements],
-                      uint32_t first) {
-  const Problem& problem = call.view.problem;
-  const auto head = static_cast<uint32_t>(index % problem.q_heads);
-  const float* const sink = problem.sinks != nullptr ? problem.sinks + head : nullptr;
-  const Finish finish = finish_of(numbers.m, numbers.l, sink);
-  uint8_t* const out = row_of(entry.out, index / problem.q_heads, head);
-  const uint32_t bytes = entry.out.type == KVSPAN_TYPE_F32 ? 4 : 2;
-#pragma unroll
-  for (uint32_t i = 0; i < kLaneElements; ++i) {
-    const uint32_t e = first + 32 * i;
-    if (e < problem.head_size_v) {
-      store_element(entry.out.type, finished(finish, u[i]), out + e * bytes);
+// Folds all splits of kept.source; kept.m becomes their maximum.
+__device__ Folded fold_all(Kept& kept) {
+  Folded out;
+  float m = -INFINITY;  // the first warp's
+  for (uint32_t begin = 0; begin < kept.source.count; begin += kRound) {
+    const uint32_t left = kept.source.count - begin;
+    const uint32_t some = left < kRound ? left : kRound;
+    float2 ml[2];
+    if (threadIdx.x < 32) {
+      for (uint32_t i = 0; i < 2; ++i) {
+        const uint32_t split = 2 * threadIdx.x + i;
+        ml[i] = split < some ? kept.source.numbers(begin + split) : float2{-INFINITY, 0.0f};
+      }
     }
+    kept.fetch(begin, some);
+    if (threadIdx.x < 32) {
+      m = work_out(ml, some, m, kept);
+      kept.m = m;
+    }
+    ptx::wait_for_units();
+    __syncthreads();
+#pragma unroll 4
+    for (uint32_t split = 0; split < some; ++split) {
+      const Step step = kept.steps[split];
+      out.l = chosen(step, out.l, step.l);
+      out.u = chosen(step, out.u, kept.u[split][threadIdx.x]);
+    }
+    __syncthreads();
   }
-  if (threadIdx.x == 0 && entry.lse != nullptr) {
-    entry.lse[index] = finish.lse;
-  }
+  return out;
 }
 
-__global__ void __launch_bounds__(32 * kWarps)
-    run_fold_kernel(const __grid_constant__ HeldCall call) {
+// By one thread: what a block does, as far as it is known before the states are.
+__device__ void begin(const HeldCall& call, Kept& kept) {
   const EntryView* const entries = reach(call, call.view.entries);
-  const uint64_t at = find_last(call.view.entry_count, blockIdx.x, [&](uint64_t index) {
-    return entries[index].first_pair;
-  });
-  const EntryView entry = entries[at];
-  const uint64_t index = blockIdx.x - entry.first_pair;
-  const uint32_t size = call.view.problem.head_size_v;
-  const uint32_t first = threadIdx.x / 32 * kWarpElements + threadIdx.x % 32;
-  ptx::wait_for_previous_kernel();
-  const Source source{entry, index, size, first};
-  Numbers into;
-  float u[kLaneElements] = {};
-  for (uint64_t begin = 0; begin < entry.run_count; begin += kRound) {
-    const float2 ml[2] = {source.numbers(begin), source.numbers(begin + 32)};
-    float ahead[kChunks - 1][kAhead][kLaneElements];
-#pragma unroll
-    for (uint32_t chunk = 0; chunk + 1 < kChunks; ++chunk) {
-      source.load(begin + kAhead * chunk, ahead[chunk]);
-    }
-    Folds folds{};
-#pragma unroll
-    for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
-      const uint64_t split = begin + kAhead * chunk;
-      if (split >= entry.run_count) {
-        break;
+  uint64_t at = 0;
+  while (at + 1 < call.view.entry_count && entries[at + 1].first_pair <= blockIdx.x) {
+    ++at;
+  }
+  const EntryView& entry = entries[at];
+  const Problem& problem = call.view.problem;
+  const uint64_t pair = blockIdx.x - entry.first_pair;
+  const uint64_t row = divided(pair, problem.q_heads);
+  const auto head = static_cast<uint32_t>(pair - row * problem.q_heads);
+  const uint32_t first = blockIdx.y * kElements;
+  const uint32_t left = problem.head_size_v - first;
+  kept.source = {entry.run_states,
+                 entry.run_stride,
+                 entry.run_ml,
+                 pair * problem.head_size_v + first,
+                 static_cast<uint32_t>(entry.run_count),
+                 static_cast<uint32_t>(pair),
+                 left < kElements ? left : kElements};
+  kept.target = {row_of(entry.out, row, head) + first * (entry.out.type == KVSPAN_TYPE_F32 ? 4 : 2),
+                 problem.sinks != nullptr ? problem.sinks + head : nullptr,
+                 first == 0 && entry.lse != nullptr ? entry.lse + pair : nullptr,
+                 entry.out.type};
+  kept.m = -INFINITY;
+}
+
+// grid (pairs, parts of the head size)
+__global__ void __launch_bounds__(kThreads, kBlocksMin)
+    run_fold_kernel(const __grid_constant__ HeldCall call) {
+  __shared__ Kept kept;
+  Source source{};
+  if (threadIdx.x == 0) {
+    begin(call, kept);
+    source = kept.source;
+    kept.source.states = reinterpret_cast<const uint8_t*>(kNothing);
+    kept.source.stride = kept.source.ml_bytes = kept.source.first = kept.source.pair = 0;
+  }
+  __syncthreads();
+  // Twice: first over nothing, while the kernel before still runs, so that the code is on its
+  // multiprocessor when it counts.
+  Folded folded;
+#pragma unroll 1
+  for (uint32_t pass = 0; pass < 2; ++pass) {
+    folded = fold_all(kept);
+    if (pass == 0) {
+      if (threadIdx.x == 0) {
+        kept.source = source;
       }
-      if (chunk % 2 == 0) {
-        folds = folds_of(source.has(begin + 16 * chunk), ml[chunk / 2], into.m);
-      }
-      fold_chunk(folds, kAhead * (chunk % 2), ahead[chunk % (kChunks - 1)], into.l, u);
-      if (chunk == 0) {
-        source.load(begin + kAhead * (kChunks - 1), ahead[0]);
-      }
+      __syncthreads();
+      ptx::wait_for_previous_kernel();
     }
   }
-  write(call, entry, index, into, u, first);
+  if (threadIdx.x < kept.source.elements) {
+    kept.target.write(kept.m, folded.l, folded.u);
+  }
 }
 
 }  // namespace
 
+// Blocks of two kernels are on a multiprocessor together only where both divide its memory alike.
 cudaError_t load_run_fold_kernel() {
-  cudaFuncAttributes unused{};
-  return cudaFuncGetAttributes(&unused, run_fold_kernel);
+  return cudaFuncSetAttribute(run_fold_kernel,
+                              cudaFuncAttributePreferredSharedMemoryCarveout,
+                              cudaSharedmemCarveoutMaxShared);
 }
 
 // Starts while the kernel that makes the states still runs, and waits for it on the device; not
@@ -198,8 +234,9 @@ cudaError_t launch_fold_and_finish(cudaStream_t stream, const HeldCall& call) {
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<uint32_t>(call.view.pairs);
-  config.blockDim = 32 * kWarps;
+  config.gridDim = dim3(static_cast<uint32_t>(call.view.pairs),
+                        (call.view.problem.head_size_v + kElements - 1) / kElements);
+  config.blockDim = kThreads;
   config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = recorded == cudaStreamCaptureStatusNone ? 1 : 0;

@@ -33,11 +33,13 @@ inline constexpr uint32_t kValueBarrier = 2;
 inline constexpr uint32_t kPairBarrier = 3;  // to 6
 inline constexpr uint32_t kQueryBarrier = 7;
 inline constexpr uint32_t kGroupBarrier = 8;  // to 11, a group of scoring warps each
+inline constexpr uint32_t kLoadBarrier = 12;  // and 13: the keys of a granule are there, see load.cuh
 
-// Weights are kept times 2^15, so that those far below the largest stay normal in f16. Powers of
-// two change no other bit; l and u carry the factor too and lose it when they leave.
-inline constexpr float kWeightExponent = 15.0f;
-inline constexpr float kWeightScale = 32768.0f;
+// Weights are kept times 2^12, so that those far below the largest stay normal in f16, and so do their
+// products with the scales of V's blocks, up to kLargestScaleBits. Powers of two change no other bit;
+// l and u carry the factor too and lose it when they leave.
+inline constexpr float kWeightExponent = 12.0f;
+inline constexpr float kWeightScale = 4096.0f;
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 
@@ -89,8 +91,6 @@ struct Kept {
   uint32_t kv_head;
   uint32_t count;  // pairs
   uint64_t v_wanted[kSlotsMax];
-  uint32_t k_skew[kSlotsMax];  // bytes between a row's place in its slot and the row
-  uint32_t v_skew[kSlotsMax];
   uint64_t k_full[kSlotsMax];
   uint64_t k_empty[kSlotsMax];
   uint64_t v_full[kSlotsMax];
@@ -131,13 +131,15 @@ struct Layout {
   // As many slots as groups, since a group that is further ahead than the slots would take the end of
   // one phase for that of the next. Rows that are made have room for one group, whose warps the
   // others help to make them. Four were faster than two for three tiles (226 us, 259 us), slower for
-  // one (168 us, 156 us), and for more there are not enough registers.
+  // one, as were three (132 us, 127 us); for more there are not enough registers.
   static constexpr uint32_t groups = K::made_bytes != 0                ? 1
                                      : kTiles == 3 && slots_fit<4> >= 4 ? 4
                                      : slots_fit<2> >= 2                ? 2
                                                                         : 1;
   static constexpr uint32_t k_readers = groups == 1 ? 2 * kTokenTiles : kTokenTiles;  // warps
-  static constexpr uint32_t slots = slots_fit<groups> < kSlotsMax ? slots_fit<groups> : kSlotsMax;
+  // With one tile a slot less than there may be: blocks of run_fold.cu find room beside.
+  static constexpr uint32_t slots_max = kTiles == 1 ? kSlotsMax - 1 : kSlotsMax;
+  static constexpr uint32_t slots = slots_fit<groups> < slots_max ? slots_fit<groups> : slots_max;
   static_assert(slots >= 1);
 
   using Numbers = Kept<pairs, groups>;
@@ -154,14 +156,15 @@ struct Layout {
 // block is started with, all together: the pool that setmaxnreg draws from.
 template <class K, class V, uint32_t kTiles>
 struct Roles {
-  static constexpr uint32_t score_warps = kTokenTiles * (Layout<K, V, kTiles>::groups == 4 ? 4 : 2);
+  static constexpr uint32_t groups = Layout<K, V, kTiles>::groups;
+  static constexpr uint32_t score_warps = kTokenTiles * (groups == 1 ? 2 : groups);
   static constexpr uint32_t first_summer = score_warps;
   static constexpr uint32_t first_loader = score_warps + kSumWarps;
   static constexpr uint32_t threads = 32 * (first_loader + kLoadWarps);
 
-  static constexpr bool many = score_warps == 16;
+  static constexpr bool many = groups == 4;
   static constexpr uint32_t registers = many ? 72 : 96;
-  static constexpr uint32_t loader_registers = 56;
+  static constexpr uint32_t loader_registers = many ? 56 : 64;
   static constexpr uint32_t scorer_registers = many ? 64 : kTiles < 6 ? 80 : 96;
   static constexpr uint32_t summer_registers = many ? 96 : 208 - scorer_registers;
   static_assert(kLoadThreads * loader_registers + 32 * score_warps * scorer_registers +
@@ -263,8 +266,14 @@ struct Ring {
   uint32_t parity = 0;
 
   __device__ void next(uint32_t slots) {
-    if (++slot == slots) {
-      slot = 0;
+    next_by(1, slots);
+  }
+
+  // `step` is at most `slots`.
+  __device__ void next_by(uint32_t step, uint32_t slots) {
+    slot += step;
+    if (slot >= slots) {
+      slot -= slots;
       parity ^= 1;
     }
   }

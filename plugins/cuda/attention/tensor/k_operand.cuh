@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // K as the first operand of scores = K Q: 16 tokens by 16 elements a step. Thread (g, q) holds
-// tokens g and g + 8, of each four elements; which four a step gives it is free as long as the
-// query's elements are given alike, which query_place says. Device code only.
+// tokens token_of(g, 0) and token_of(g, 1), of each four elements; which tokens is free, and so is
+// which four elements a step gives it as long as the query's are given alike, which query_place says.
+// Device code only.
 #pragma once
 
 #include "attention/tensor/ptx.cuh"
@@ -49,15 +50,21 @@ class KOperand<Fixed<kType, kElements>> {
   static constexpr bool scales_products = true;
   static constexpr uint32_t blocks = kElements / 32;
   static constexpr uint32_t block_bytes = block_shape(kType).bytes;
+  static constexpr uint32_t stride = slot_stride(kType, kElements);
+  static_assert(stride / 4 % 8 == 4 || stride / 4 % 4 == 2);
   static constexpr float bias = kType == KVSPAN_TYPE_Q8_0 ? 1152.0f : 1032.0f;
   static_assert(kType == KVSPAN_TYPE_Q8_0 || kType == KVSPAN_TYPE_Q4_0);
 
+  // Eight rows read side by side meet no bank twice if the first words of neighbours are 4 apart.
+  __device__ static uint32_t token_of(uint32_t g, uint32_t r) {
+    return stride / 4 % 8 == 4 ? g + 8 * r : 2 * g + r;
+  }
+
   // `tile`: the first of the 16 rows, in the slot.
   __device__ KOperand(const Problem&, const uint8_t* tile, uint8_t*) {
-    constexpr uint32_t kStride = slot_stride(kType, kElements);
     const uint32_t g = threadIdx.x % 32 / 4;
-    rows_[0] = tile + g * kStride;
-    rows_[1] = rows_[0] + 8 * kStride;
+    rows_[0] = tile + token_of(g, 0) * stride;
+    rows_[1] = tile + token_of(g, 1) * stride;
   }
 
   // Calls visit(step, operands, scales) for each block of two steps of 16 elements; scales are those
@@ -160,6 +167,8 @@ template <class Side>
 class KOperand {
  public:
   static constexpr bool scales_products = false;
+
+  __device__ static uint32_t token_of(uint32_t g, uint32_t r) { return g + 8 * r; }
 
   // `made`: where make() has put these rows, if the side's rows are made.
   __device__ KOperand(const Problem& problem, const uint8_t* tile, const uint8_t* made) {

@@ -70,11 +70,13 @@ class Kernel {
         reach_all(near, kept.entry);
       }
       __syncwarp();
-      const uint64_t tiles = tiles_of(kept.entry.row_count, problem.group, call_.tile_pairs);
+      const uint64_t tiles =
+          tiles_on_device(kept.entry.row_count, problem.group, call_.tile_pairs);
       const uint64_t place = number - kept.item.first_block;
-      const uint64_t first = place % tiles * call_.tile_pairs;
+      const uint64_t head = divided(place, tiles);
+      const uint64_t first = (place - head * tiles) * call_.tile_pairs;
       const uint64_t left = uint64_t{kept.entry.row_count} * problem.group - first;
-      const auto kv_head = static_cast<uint32_t>(place / tiles);
+      const auto kv_head = static_cast<uint32_t>(head);
       const auto count = static_cast<uint32_t>(left < call_.tile_pairs ? left : call_.tile_pairs);
       for (uint32_t pair = threadIdx.x % 32; pair < pairs; pair += 32) {
         load_pair(pair, pair < count, first + pair, kv_head);
@@ -91,7 +93,7 @@ class Kernel {
       return;  // rows can come while queries do
     }
     for (uint32_t pair = warp_; pair < pairs; pair += Owner::Warps::first_loader) {
-      load_query(pair);
+      store_query(pair, fetch_query(pair));
     }
     ptx::sync(kQueryBarrier, 32 * Owner::Warps::first_loader);
   }
@@ -100,9 +102,9 @@ class Kernel {
     const Problem& problem = call_.problem;
     const EntryView& entry = block_.kept().entry;
     PairsOf<pairs>& all = block_.kept().pairs;
-    const uint64_t row = there ? number / problem.group : 0;
+    const uint64_t row = there ? divided(number, problem.group) : 0;
     const uint32_t head =
-        kv_head * problem.group + static_cast<uint32_t>(there ? number % problem.group : 0);
+        kv_head * problem.group + static_cast<uint32_t>(there ? number - row * problem.group : 0);
     all.row[pair] = row;
     all.head[pair] = head;
     all.visible_end[pair] = there ? entry.visible_end[row] : 0;
@@ -131,12 +133,10 @@ class Kernel {
       open_begin = begin > open_begin ? begin : open_begin;
       open_end = end < open_end ? end : open_end;
     }
-    for (uint32_t step = 16; step > 0; step /= 2) {
-      seen_begin = min(seen_begin, __shfl_xor_sync(~0u, seen_begin, step));
-      seen_end = max(seen_end, __shfl_xor_sync(~0u, seen_end, step));
-      open_begin = max(open_begin, __shfl_xor_sync(~0u, open_begin, step));
-      open_end = min(open_end, __shfl_xor_sync(~0u, open_end, step));
-    }
+    seen_begin = ptx::min_of_warp(seen_begin);
+    seen_end = ~ptx::min_of_warp(~seen_end);
+    open_begin = ~ptx::min_of_warp(~open_begin);
+    open_end = ptx::min_of_warp(open_end);
     if (threadIdx.x % 32 == 0) {
       const uint64_t suffix_begin = kept.entry.token_total - kept.entry.suffix_count;
       kept.seen_begin = seen_begin < seen_end ? seen_begin : seen_end;
@@ -146,58 +146,88 @@ class Kernel {
     }
   }
 
-  // A warp: one query as operands, divided by a power of two that brings its largest element near
-  // 1, so that it fits 16 bits whatever its size. An f32 query becomes two numbers an element.
-  __device__ void load_query(uint32_t pair) const {
-    using Places = typename Owner::Places;
+  // A query, of which lane i has elements 8 i to 8 i + 7, and its largest finite magnitude.
+  struct Query {
+    float values[8];
+    float most;
+  };
+
+  __device__ Query fetch_query(uint32_t pair) const {
     typename Owner::Numbers& kept = block_.kept();
     const RowsView& rows = kept.entry.q;
-    const uint32_t lane = threadIdx.x % 32;
-    const uint32_t size = K::elements(call_.problem.head_size_k);
-    uint8_t* const to = block_.q() + pair * Places::q_stride;
-    const bool there = pair < kept.count;
-    const uint32_t bytes = rows.type == KVSPAN_TYPE_F32 ? 4 : 2;
-    const uint8_t* const from =
-        there ? row_of(rows, kept.pairs.row[pair], kept.pairs.head[pair]) : nullptr;
-    float values[kHeadSizeMax / 32];
-    float most = 0.0f;
+    const uint32_t first = 8 * (threadIdx.x % 32);
+    Query out{};
+    if (pair < kept.count && first < K::elements(call_.problem.head_size_k)) {
+      const uint8_t* const row = row_of(rows, kept.pairs.row[pair], kept.pairs.head[pair]);
+      fetch_eight(rows.type, row, first, out.values);
+    }
 #pragma unroll
-    for (uint32_t i = 0; i < kHeadSizeMax / 32; ++i) {
-      const uint32_t e = lane + 32 * i;
-      values[i] = there && e < size ? load_element(rows.type, from + e * bytes) : 0.0f;
-      const float magnitude = fabsf(values[i]);
-      most = magnitude > most && magnitude != INFINITY ? magnitude : most;
+    for (uint32_t i = 0; i < 8; ++i) {
+      const float magnitude = fabsf(out.values[i]);
+      out.most = magnitude > out.most && magnitude != INFINITY ? magnitude : out.most;
     }
     for (uint32_t step = 16; step > 0; step /= 2) {
-      most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+      out.most = fmaxf(out.most, __shfl_xor_sync(~0u, out.most, step));
     }
-    const int32_t biased = static_cast<int32_t>(__float_as_uint(most) >> 23);
-    const int32_t exponent = most == 0.0f ? 0 : max(-120, min(120, biased - 127));
+    return out;
+  }
+
+  // Elements from `first` on: of 16 bits in one load where the row is aligned for it.
+  __device__ static void fetch_eight(kvspan_type_t type,
+                                     const uint8_t* row,
+                                     uint32_t first,
+                                     float (&out)[8]) {
+    const uint32_t bytes = type == KVSPAN_TYPE_F32 ? 4 : 2;
+    const uint8_t* const from = row + first * bytes;
+    if (bytes == 2 && (reinterpret_cast<uint64_t>(from) & 15) == 0) {
+      const uint4 four = *reinterpret_cast<const uint4*>(from);
+      const uint32_t words[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (uint32_t i = 0; i < 8; ++i) {
+        const auto bits = static_cast<uint16_t>(words[i / 2] >> 16 * (i % 2));
+        out[i] = type == KVSPAN_TYPE_F16 ? __half2float(__ushort_as_half(bits)) : f32_from_bf16(bits);
+      }
+      return;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 8; ++i) {
+      out[i] = load_element(type, from + i * bytes);
+    }
+  }
+
+  // A warp: a query as operands, divided by a power of two that brings its largest element near 1, so
+  // that it fits 16 bits whatever its size. An f32 query becomes two numbers an element.
+  __device__ void store_query(uint32_t pair, const Query& query) const {
+    using Places = typename Owner::Places;
+    typename Owner::Numbers& kept = block_.kept();
+    const uint32_t lane = threadIdx.x % 32;
+    uint8_t* const to = block_.q() + pair * Places::q_stride;
+    const int32_t biased = static_cast<int32_t>(__float_as_uint(query.most) >> 23);
+    const int32_t exponent = query.most == 0.0f ? 0 : max(-120, min(120, biased - 127));
     const float down = __uint_as_float(static_cast<uint32_t>(127 - exponent) << 23);
     if (lane == 0) {
       kept.pairs.q_scale[pair] =
           __fmul_rn(call_.problem.scale, __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23));
     }
+    float stored = 0.0f;
+    if (8 * lane < K::elements(call_.problem.head_size_k)) {
 #pragma unroll
-    for (uint32_t i = 0; i < kHeadSizeMax / 32; ++i) {
-      const uint32_t e = lane + 32 * i;
-      float stored = 0.0f;
-      if (e < size) {
-        stored = store_query(to + 2 * query_place<K>(e), __fmul_rn(values[i], down));
+      for (uint32_t i = 0; i < 8; ++i) {
+        uint8_t* const at = to + 2 * query_place<K>(8 * lane + i);
+        stored = __fadd_rn(stored, store_element_of(at, __fmul_rn(query.values[i], down)));
       }
-      if constexpr (KOperand<K>::scales_products) {
-        for (uint32_t step = 16; step > 0; step /= 2) {
-          stored = __fadd_rn(stored, __shfl_xor_sync(~0u, stored, step));
-        }
-        if (lane == 0) {
-          kept.pairs.q_bias[i][pair] = __fmul_rn(-KOperand<K>::bias, stored);
-        }
+    }
+    if constexpr (KOperand<K>::scales_products) {  // four lanes have a block of 32 elements
+      stored = __fadd_rn(stored, __shfl_xor_sync(~0u, stored, 1));
+      stored = __fadd_rn(stored, __shfl_xor_sync(~0u, stored, 2));
+      if (lane % 4 == 0 && 8 * lane < K::elements(call_.problem.head_size_k)) {
+        kept.pairs.q_bias[lane / 4][pair] = __fmul_rn(-KOperand<K>::bias, stored);
       }
     }
   }
 
   // Returns what the operands amount to.
-  __device__ float store_query(uint8_t* at, float value) const {
+  __device__ float store_element_of(uint8_t* at, float value) const {
     using Places = typename Owner::Places;
     using Number = std::conditional_t<K::is_bf16, __nv_bfloat16, __half>;
     const Number high = rounded<Number>(value);
@@ -230,6 +260,7 @@ template <class K, class V, uint32_t kTiles>
 __global__ void __launch_bounds__((Roles<K, V, kTiles>::threads), 1)
     tensor_kernel(const __grid_constant__ HeldCall call) {
   extern __shared__ __align__(128) uint8_t shared[];
+  ptx::let_next_kernel_start();  // run_fold.cu waits for our end by itself
   if (block_is_cancelled(call.view.cancel, blockIdx.x)) {
     return;
   }

@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loading warps: the rows of each granule that some pair sees, into the next free slots; a warp
-// takes every fourth granule, so that its chain of addresses may be four granules long. Of fewer
-// slots than that, only as many warps work: a warp further ahead would take the end of a phase for
-// that of the one before. Where the rows of a granule follow each other they come by one bulk copy,
-// else in units of 16 bytes, a lane each: bulk copies of single rows were seven times slower, but
-// from the host. Rows that are not aligned for that are copied two bytes a lane. Of page numbers 32
-// are fetched at once. Device code only.
+// The loading warps: the rows of each granule that some pair sees, into the next free slots. Where core
+// laid the pages out (tile_load.cuh), one warp does it with two bulk copies a granule. Else a warp takes
+// every fourth granule, so that its chain of addresses may be four granules long. Of fewer slots than
+// that, only as many warps work: a warp further ahead would take the end of a phase for that of the one
+// before. Rows that follow each other come by one bulk copy, others in units of 16, 8 or 4 bytes, a lane
+// each: bulk copies of single rows were seven times slower. Rows that are not aligned for that are
+// copied two bytes a lane. Of page numbers 32 are fetched at once. Device code only.
 #pragma once
 
 #include "attention/held.cuh"
 #include "attention/tensor/block.cuh"
+#include "attention/tensor/tile_load.cuh"
+#include "divide.cuh"
 #include "plane.cuh"
 
 namespace kvspan::cuda::tensor {
-
-// The same quotient in fewer instructions where both fit 32 bits, as they nearly always do.
-__device__ inline uint64_t divided(uint64_t a, uint64_t b) {
-  return ((a | b) >> 32) == 0 ? static_cast<uint32_t>(a) / static_cast<uint32_t>(b) : a / b;
-}
 
 // Where the rows of a plane lie, from the current granule to the end of the page that was looked up
 // last. Small, since it lives in registers.
@@ -69,7 +66,6 @@ struct Cursor {
 struct Target {
   uint8_t* slot;
   uint64_t* full;
-  uint32_t* skew;
 };
 
 template <class K, class V, uint32_t kTiles>
@@ -78,6 +74,9 @@ class Loader {
   using Owner = Block<K, V, kTiles>;
   static constexpr uint32_t slots = Owner::Places::slots;
   static constexpr uint32_t warps = slots < kLoadWarps ? slots : kLoadWarps;
+  // As walk_tiles does: a warp begins when the one so many before it has its first keys, and goes on
+  // when it has its own.
+  static constexpr uint32_t kAtOnce = 2;
 
   __device__ explicit Loader(const Owner& block)
       : block_(block), warp_(threadIdx.x / 32 - Owner::Warps::first_loader), lane_(threadIdx.x % 32) {}
@@ -91,22 +90,114 @@ class Loader {
       span().token_count = 0;  // none found yet
     }
     __syncwarp();
+    const Problem& problem = block_.problem;
+    if (block_.call.view.tiled != 0 && lies_dense(K::type(problem.k_type)) &&
+        lies_dense(V::type(problem.v_type))) {
+      if (warp_ == 0) {
+        walk_tiles();
+      }
+    } else {
+      walk_every_fourth();
+    }
+  }
+
+ private:
+  // By one warp. In the beginning two granules are asked for at once: what is asked for together
+  // shares the card's rate, and the first of all slots' would be there last.
+  __device__ void walk_tiles() {
+    TileCursor tiles(block_);
+    uint32_t number = 0;
+    for_each_stretch(block_.kept(), [&](const Stretch& stretch) {
+      for (uint32_t i = 0; i < stretch.granules; ++i) {
+        if (number >= 2 && number < slots) {
+          ptx::wait(&block_.kept().k_full[number - 2], 0);
+        }
+        if (stretch.is_open(i)) {
+          load_tile(tiles, stretch.token(i));
+        } else {
+          load(stretch, i);
+        }
+        ring_.next(slots);
+        ++number;
+      }
+    });
+  }
+
+  // Every pair sees all of it. One lane does what there is to do.
+  __device__ void load_tile(TileCursor& tiles, uint64_t first) {
+    const SpanView& found = span();
+    if (first < found.first_token || first - found.first_token >= found.token_count) {
+      find_span(first);
+    }
+    tiles.go_to(found);
+    const TilePlaces places = tiles.at(static_cast<uint32_t>((first - found.first_token) / kTokens));
+    if (lane_ == 0) {
+      auto& kept = block_.kept();
+      const Problem& problem = block_.problem;
+      const uint32_t k_bytes =
+          kTokens * K::stride(K::type(problem.k_type), K::elements(problem.head_size_k));
+      const uint32_t v_bytes =
+          kTokens * V::stride(V::type(problem.v_type), V::elements(problem.head_size_v));
+      ptx::wait_idly(&kept.k_empty[ring_.slot], ring_.parity ^ 1);
+      load_all_of(block_.k_slot(ring_.slot), places.k, k_bytes, &kept.k_full[ring_.slot]);
+      ptx::wait_idly(&kept.v_empty[ring_.slot], ring_.parity ^ 1);
+      load_all_of(block_.v_slot(ring_.slot), places.v, v_bytes, &kept.v_full[ring_.slot]);
+    }
+    __syncwarp();
+  }
+
+  // By one lane, for the warp.
+  __device__ static void load_all_of(uint8_t* slot,
+                                     const uint8_t* from,
+                                     uint32_t bytes,
+                                     uint64_t* full) {
+    ptx::arrive_expecting(full, bytes);
+    ptx::bulk_load(slot, from, bytes, full);
+    ptx::arrive(full, 31);
+  }
+
+  // By all warps.
+  __device__ void walk_every_fourth() {
     uint32_t before = 0;  // granules, modulo the warps
+    bool began = false;
     for_each_stretch(block_.kept(), [&](const Stretch& stretch) {
       uint32_t granule = (warp_ + warps - before) % warps;
       for (uint32_t i = 0; i < stretch.granules; ++i) {
         if (i == granule) {
+          if (!began) {
+            wait_for_others();
+          }
           load(stretch, i);
+          if (!began) {
+            ptx::wait(&block_.kept().k_full[ring_.slot], 0);
+            let_others_begin();
+          }
+          began = true;
           granule += warps;
         }
         ring_.next(slots);
       }
       before = (before + stretch.granules) % warps;
     });
+    if (!began) {
+      wait_for_others();
+      let_others_begin();
+    }
   }
 
- private:
   __device__ SpanView& span() const { return block_.kept().spans[warp_]; }
+
+  __device__ void wait_for_others() const {
+    if (warp_ >= kAtOnce) {
+      ptx::sync(kLoadBarrier + warp_ - kAtOnce, 64);
+    }
+  }
+
+  __device__ void let_others_begin() const {
+    if (warp_ + kAtOnce < warps) {
+      ptx::arrive_at(kLoadBarrier + warp_, 64);
+    }
+  }
 
   __device__ void load(const Stretch& stretch, uint32_t granule) {
     auto& kept = block_.kept();
@@ -115,7 +206,7 @@ class Loader {
     const uint64_t wanted = stretch.is_open(granule) ? ~0ull : wanted_of(first, stretch.stop);
     seek(first, wanted, latent);
     ptx::wait(&kept.k_empty[ring_.slot], ring_.parity ^ 1);
-    fill<K>({block_.k_slot(ring_.slot), &kept.k_full[ring_.slot], &kept.k_skew[ring_.slot]},
+    fill<K>({block_.k_slot(ring_.slot), &kept.k_full[ring_.slot]},
             block_.problem.k_type,
             block_.problem.head_size_k,
             false,
@@ -126,7 +217,7 @@ class Loader {
     if (lane_ == 0) {
       kept.v_wanted[ring_.slot] = wanted;
     }
-    fill<V>({block_.v_slot(ring_.slot), &kept.v_full[ring_.slot], &kept.v_skew[ring_.slot]},
+    fill<V>({block_.v_slot(ring_.slot), &kept.v_full[ring_.slot]},
             latent ? block_.problem.k_type : block_.problem.v_type,
             block_.problem.head_size_v,
             !latent,
@@ -199,62 +290,51 @@ class Loader {
     const uint32_t size = Side::elements(given_size);
     const uint32_t to_stride = Side::stride(type, size);
     const uint32_t row_bytes = bytes_of_row(type, size);
-    const auto skew = static_cast<uint32_t>(reinterpret_cast<uint64_t>(rows.base) & 15);
-    const uint32_t bytes = round16(skew + row_bytes);
     // Of the granule's tokens all those that are wanted are in the same page.
-    const bool together =
-        64 - static_cast<uint32_t>(__clzll(static_cast<long long>(wanted))) <= rows.tokens;
-    const bool aligned = together && rows.stride != 0 && rows.stride % 16 == 0 &&
-                         bytes <= to_stride && (skew == 0 || (!is_half(type) && skew % 8 == 0));
-    if (lane_ == 0) {
-      *to.skew = aligned ? skew : 0;
-    }
-    if (!aligned) {
-      copy_rows(to.slot, to_stride, row_bytes, of_v, first, wanted);
-      ptx::arrive(to.full);
-    } else if (~wanted == 0 && row_bytes == to_stride && rows.stride == to_stride) {
+    const uint32_t count = 64 - static_cast<uint32_t>(__clzll(static_cast<long long>(wanted)));
+    const bool together = count <= rows.tokens && rows.stride != 0;
+    const auto low = static_cast<uint32_t>(reinterpret_cast<uint64_t>(rows.base)) | to_stride;
+    const bool dense = rows.stride == to_stride && row_bytes == to_stride;
+    const bool first_ones = (wanted & (wanted + 1)) == 0 && wanted != 0;
+    if (together && dense && first_ones && ((low | count * row_bytes) & 15) == 0) {
       if (lane_ == 0) {
-        ptx::arrive_expecting(to.full, kTokens * to_stride);
-        ptx::bulk_load(to.slot, rows.base, kTokens * to_stride, to.full);
+        ptx::arrive_expecting(to.full, count * row_bytes);
+        ptx::bulk_load(to.slot, rows.base, count * row_bytes, to.full);
       } else {
         ptx::arrive(to.full);
       }
-    } else if (span().far != 0) {
-      load_far(to, to_stride, bytes, rows, skew, wanted);
-    } else {
-      const uint32_t units = round16(row_bytes) / 16;
-      if (Side::units != 0 && ~wanted == 0) {
-        load_all<Side::units>(to.slot, to_stride, rows.base - skew, rows.stride);
-      } else {
-        load_wanted(to.slot, to_stride, units, rows.base - skew, rows.stride, wanted);
-      }
-      ptx::arrive_behind_units(to.full);
+      return;
     }
-  }
-
-  // Rows of the host's memory, a bulk copy each: that asks the link for more at once than units of 16
-  // bytes do, and the time to begin it is nothing there.
-  __device__ void load_far(const Target& to,
-                           uint32_t slot_stride,
-                           uint32_t row_bytes,
-                           const Cursor& rows,
-                           uint32_t skew,
-                           uint64_t wanted) const {
-    const uint64_t mine = wanted >> lane_ & (1ull << 32 | 1);
-    const auto count = static_cast<uint32_t>(__popcll(mine));
-    if (count == 0) {
+    const uint32_t odd = low | rows.stride | row_bytes;
+    if (!together || odd % 4 != 0) {
+      copy_rows(to.slot, to_stride, row_bytes, of_v, first, wanted);
       ptx::arrive(to.full);
       return;
     }
-    ptx::arrive_expecting(to.full, count * row_bytes);
-    for (uint32_t token = lane_; token < kTokens; token += 32) {
-      if ((wanted >> token & 1) != 0) {
-        ptx::bulk_load(to.slot + token * slot_stride,
-                       rows.base - skew + uint64_t{token} * rows.stride,
-                       row_bytes,
-                       to.full);
+    if (odd % 16 == 0) {
+      load_rows<Side>(to.slot, to_stride, row_bytes, rows, wanted);
+    } else if (odd % 8 == 0) {
+      load_wanted<8>(to.slot, to_stride, row_bytes, rows, wanted);
+    } else {
+      load_wanted<4>(to.slot, to_stride, row_bytes, rows, wanted);
+    }
+    ptx::arrive_behind_units(to.full);
+  }
+
+  // Rows of units of 16 bytes.
+  template <class Side>
+  __device__ void load_rows(uint8_t* slot,
+                            uint32_t slot_stride,
+                            uint32_t row_bytes,
+                            const Cursor& rows,
+                            uint64_t wanted) const {
+    if constexpr (Side::units != 0) {
+      if (~wanted == 0) {
+        load_all<Side::units>(slot, slot_stride, rows.base, rows.stride);
+        return;
       }
     }
+    load_wanted<16>(slot, slot_stride, row_bytes, rows, wanted);
   }
 
   // All rows of `kUnits` units. Lanes share a row or several as far as a power of two goes, and take
@@ -273,31 +353,32 @@ class Loader {
     const uint64_t step = uint64_t{kRows} * stride;
 #pragma unroll
     for (uint32_t i = 0; i < kTokens / kRows; ++i) {
-      ptx::load_unit(to + i * kRows * slot_stride, from);
+      ptx::load_unit<16>(to + i * kRows * slot_stride, from);
       from += step;
     }
     for (uint32_t unit = kShared; unit < kUnits; ++unit) {
 #pragma unroll
       for (uint32_t i = 0; i < kTokens / 32; ++i) {
         const uint32_t token = lane_ + 32 * i;
-        ptx::load_unit(slot + token * slot_stride + 16 * unit,
+        ptx::load_unit<16>(slot + token * slot_stride + 16 * unit,
                        base + uint64_t{token} * stride + 16 * unit);
       }
     }
   }
 
+  template <uint32_t kUnit>  // bytes
   __device__ void load_wanted(uint8_t* slot,
                               uint32_t slot_stride,
-                              uint32_t units,
-                              const uint8_t* base,
-                              uint32_t stride,
+                              uint32_t row_bytes,
+                              const Cursor& rows,
                               uint64_t wanted) const {
+    const uint32_t units = row_bytes / kUnit;
     for (uint32_t number = lane_; number < kTokens * units; number += 32) {
       const uint32_t token = number / units;
       const uint32_t unit = number - token * units;
       if ((wanted >> token & 1) != 0) {
-        ptx::load_unit(slot + token * slot_stride + 16 * unit,
-                       base + uint64_t{token} * stride + 16 * unit);
+        ptx::load_unit<kUnit>(slot + token * slot_stride + kUnit * unit,
+                              rows.base + uint64_t{token} * rows.stride + kUnit * unit);
       }
     }
   }

@@ -25,6 +25,13 @@ __device__ inline void arrive(uint64_t* barrier) {
                : "memory");
 }
 
+// So many arrivals at once.
+__device__ inline void arrive(uint64_t* barrier, uint32_t count) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(count)
+               : "memory");
+}
+
 // One arrival; the phase also waits for `bytes` of bulk copies.
 __device__ inline void arrive_expecting(uint64_t* barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
@@ -45,6 +52,25 @@ __device__ inline void wait(uint64_t* barrier, uint32_t parity) {
         : "=r"(over)
         : "r"(address), "r"(parity)
         : "memory");
+  }
+}
+
+// The same, asking seldom: for one that is mostly ahead, whose asking would take others' turns.
+__device__ inline void wait_idly(uint64_t* barrier, uint32_t parity) {
+  const uint32_t address = shared_address(barrier);
+  uint32_t over = 0;
+  while (true) {
+    asm volatile(
+        "{\n .reg .pred p;\n"
+        " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        " selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(over)
+        : "r"(address), "r"(parity)
+        : "memory");
+    if (over != 0) {
+      return;
+    }
+    __nanosleep(50);
   }
 }
 
@@ -71,10 +97,23 @@ __device__ inline void bulk_load(void* to, const void* from, uint32_t bytes, uin
       : "memory");
 }
 
-// 16 bytes.
+// `kBytes` from a multiple of them to such: 16, 8 or 4.
+template <uint32_t kBytes>
 __device__ inline void load_unit(void* to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from)
-               : "memory");
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)),
+                 "l"(from),
+                 "n"(kBytes)
+                 : "memory");
+  }
+}
+
+// All units that this thread began.
+__device__ inline void wait_for_units() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 // One arrival, once all units that this thread began are there.
@@ -82,6 +121,11 @@ __device__ inline void arrive_behind_units(uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(
                    shared_address(barrier))
                : "memory");
+}
+
+// Counts as one of `threads` that sync() on the barrier, and goes on.
+__device__ inline void arrive_at(uint32_t barrier, uint32_t threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 // Of `threads` threads of the block that name the same barrier; 0 is __syncthreads.
@@ -165,6 +209,14 @@ __device__ inline float max_nan(float x, float y) {
   float z = 0.0f;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
   return z;
+}
+
+// The smallest of a warp's numbers: its upper half, then the lower halves of those that have it.
+__device__ inline uint64_t min_of_warp(uint64_t value) {
+  const auto upper = static_cast<uint32_t>(value >> 32);
+  const uint32_t high = __reduce_min_sync(~0u, upper);
+  const uint32_t low = __reduce_min_sync(~0u, upper == high ? static_cast<uint32_t>(value) : ~0u);
+  return uint64_t{high} << 32 | low;
 }
 
 // word & mask | bits, in one instruction: the compiler takes two where both are constants.

@@ -22,7 +22,11 @@ class Scorer {
       : block_(block),
         lane_(threadIdx.x % 32),
         token_tile_(threadIdx.x / 32 % kTokenTiles),
-        group_(threadIdx.x / 32 / kTokenTiles) {}
+        group_(threadIdx.x / 32 / kTokenTiles) {
+    if (Places::groups != 1) {
+      ahead_ = ring_.slot = top_.slot = weights_.slot = group_;
+    }
+  }
 
   // All granules of the item.
   __device__ void walk() {
@@ -34,19 +38,25 @@ class Scorer {
     const bool resumes = kept.item.walk == Walk::resume;
     for_each_stretch(kept, [&](const Stretch& stretch) {
       begin(resumes);
-      for (uint32_t granule = 0; granule < stretch.granules; ++granule) {
-        if (Places::groups == 1 ? group_ == 0 : number_ % Places::groups == group_) {
-          score(stretch, granule);
-        } else if (Places::groups == 1) {
+      for (; ahead_ < stretch.granules; ahead_ += Places::groups) {
+        if (Places::groups != 1 || group_ == 0) {
+          score(stretch, ahead_);
+        } else {
           help();
         }
-        ring_.next(slots);
-        ++number_;
+        ring_.next_by(Places::groups, slots);
+        top_.next_by(Places::groups, Owner::Numbers::top_slots);
       }
+      ahead_ -= stretch.granules;
     });
   }
 
  private:
+  // The granule's token of row r, 0 or 1, of this thread's operands.
+  __device__ uint32_t token_of(uint32_t r) const {
+    return 16 * token_tile_ + KOperand<K>::token_of(lane_ / 4, r);
+  }
+
   // The pair of column c of the i-th tile.
   __device__ uint32_t pair_of(uint32_t i, uint32_t c) const {
     return 8 * i + 2 * (lane_ % 4) + c;
@@ -71,7 +81,7 @@ class Scorer {
   __device__ const uint8_t* k_tile() const {
     const uint32_t stride =
         K::stride(K::type(block_.problem.k_type), K::elements(block_.problem.head_size_k));
-    return block_.k_slot(ring_.slot) + block_.kept().k_skew[ring_.slot] + 16 * token_tile_ * stride;
+    return block_.k_slot(ring_.slot) + 16 * token_tile_ * stride;
   }
 
   __device__ uint8_t* made_tile() const {
@@ -121,9 +131,9 @@ class Scorer {
       ptx::sync(kPairBarrier + token_tile_, 64);
     }
     leave_k();
-    const uint32_t place = number_ % Owner::Numbers::weight_slots;
+    const uint32_t place = weights_.slot;
     uint64_t* const free = &kept.p_empty[place];
-    const uint32_t free_parity = number_ / Owner::Numbers::weight_slots % 2 ^ 1;
+    const uint32_t free_parity = weights_.parity ^ 1;
     Weighed<Owner::pairs>& told = kept.weighed[place];
     if (stretch.is_open(granule) && !bent_) {
       make_scores<true>(own, 0, told);
@@ -148,6 +158,7 @@ class Scorer {
     if (lane_ == 0) {
       ptx::arrive(&kept.p_full[place]);
     }
+    weights_.next_by(Places::groups, Owner::Numbers::weight_slots);
   }
 
   // kParts: of a query; see Layout::q_parts.
@@ -198,8 +209,8 @@ class Scorer {
                               uint64_t first,
                               const Weighed<Owner::pairs>& told) {
     typename Owner::Numbers& kept = block_.kept();
-    const uint32_t token = 16 * token_tile_ + lane_ / 4;
-    const uint32_t slot = number_ % Owner::Numbers::top_slots;
+    const uint32_t token[2] = {token_of(0), token_of(1)};
+    const uint32_t slot = top_.slot;
 #pragma unroll
     for (uint32_t i = 0; i < kTiles; ++i) {
       const float2 scales = *reinterpret_cast<const float2*>(&kept.pairs.q_scale[pair_of(i, 0)]);
@@ -211,11 +222,10 @@ class Scorer {
         low = __fmul_rn(low, c == 0 ? scales.x : scales.y);
         high = __fmul_rn(high, c == 0 ? scales.x : scales.y);
         if constexpr (!kPlain) {
-          low = bent(low, pair, first + token);
-          high = bent(high, pair, first + token + 8);
-          const uint64_t bits = told.bits[pair] >> token;
-          low = (bits & 1) != 0 ? low : -INFINITY;
-          high = (bits & 0x100) != 0 ? high : -INFINITY;
+          low = bent(low, pair, first + token[0]);
+          high = bent(high, pair, first + token[1]);
+          low = (told.bits[pair] >> token[0] & 1) != 0 ? low : -INFINITY;
+          high = (told.bits[pair] >> token[1] & 1) != 0 ? high : -INFINITY;
         }
         float top = ptx::max_nan(low, high);
         top = ptx::max_nan(top, __shfl_xor_sync(~0u, top, 4));
@@ -240,18 +250,19 @@ class Scorer {
 #pragma unroll
     for (uint32_t back = Places::groups - 1; back >= 1; --back) {
       if (back <= granule) {
-        const uint32_t before = number_ - back;
-        ptx::wait(&kept.tops_full[before % kSlots], before / kSlots % 2);
+        const bool wraps = top_.slot < back;
+        const uint32_t before = wraps ? top_.slot + kSlots - back : top_.slot - back;
+        ptx::wait(&kept.tops_full[before], top_.parity ^ (wraps ? 1 : 0));
 #pragma unroll
         for (uint32_t i = 0; i < kTiles; ++i) {
 #pragma unroll
           for (uint32_t c = 0; c < 2; ++c) {
-            tops_[i][c] = ptx::max_nan(tops_[i][c], top_of(before % kSlots, pair_of(i, c)));
+            tops_[i][c] = ptx::max_nan(tops_[i][c], top_of(before, pair_of(i, c)));
           }
         }
       }
     }
-    ptx::wait(&kept.tops_full[number_ % kSlots], number_ / kSlots % 2);
+    ptx::wait(&kept.tops_full[top_.slot], top_.parity);
   }
 
   // The largest score of a pair in a granule.
@@ -278,7 +289,8 @@ class Scorer {
   __device__ void weigh(const float (&own)[kTiles][4],
                         Weighed<Owner::pairs>& told,
                         uint8_t* slot) {
-    uint8_t* const weights = slot + (16 * token_tile_ + lane_ / 4) * Places::p_stride;
+    uint8_t* const low = slot + token_of(0) * Places::p_stride;
+    uint8_t* const high = slot + token_of(1) * Places::p_stride;
     const bool tells = token_tile_ == 0 && lane_ < 4;
 #pragma unroll
     for (uint32_t i = 0; i < kTiles; ++i) {
@@ -287,7 +299,7 @@ class Scorer {
       for (uint32_t c = 0; c < 2; ++c) {
         const uint32_t pair = pair_of(i, c);
         const float before = tops_[i][c];
-        const float top = ptx::max_nan(before, top_of(number_ % Owner::Numbers::top_slots, pair));
+        const float top = ptx::max_nan(before, top_of(top_.slot, pair));
         const float from = is_neutral(top) ? 0.0f : top;
         made[c] = ptx::exp2_fast(fmaf(__fsub_rn(own[i][c], from), kLog2E, kWeightExponent));
         made[2 + c] = ptx::exp2_fast(fmaf(__fsub_rn(own[i][2 + c], from), kLog2E, kWeightExponent));
@@ -297,9 +309,9 @@ class Scorer {
           told.m[pair] = top;
         }
       }
-      uint8_t* const at = weights + 2 * pair_of(i, 0);
-      *reinterpret_cast<uint32_t*>(at) = packed(made[0], made[1]);
-      *reinterpret_cast<uint32_t*>(at + 8 * Places::p_stride) = packed(made[2], made[3]);
+      const uint32_t at = 2 * pair_of(i, 0);
+      *reinterpret_cast<uint32_t*>(low + at) = packed(made[0], made[1]);
+      *reinterpret_cast<uint32_t*>(high + at) = packed(made[2], made[3]);
     }
   }
 
@@ -317,7 +329,9 @@ class Scorer {
   const uint32_t token_tile_;
   const uint32_t group_;
   Ring ring_;
-  uint32_t number_ = 0;  // of the granule, over all stretches
+  uint32_t ahead_ = 0;  // granules of the stretch before this group's next one
+  Ring top_;      // where the granule's maxima are posted
+  Ring weights_;  // where this group's next weights go
   bool two_parts_ = false;
   bool bent_ = false;
   bool makes_ = false;  // K's rows are made f16 in shared memory first

@@ -28,12 +28,16 @@ constexpr bool is_half(kvspan_type_t type) {
   return type == KVSPAN_TYPE_F16 || type == KVSPAN_TYPE_BF16;
 }
 
+// Whether rows lie in a slot as they come.
+constexpr bool lies_dense(kvspan_type_t type) {
+  return !is_half(type);
+}
+
 // Bytes between the rows of a slot. Rows of 16-bit elements are padded by 16 bytes, so that eight
-// rows read side by side meet no bank twice; quantised ones are not: their odd number of 16-byte
-// units does the same.
+// rows read side by side meet no bank twice. Quantised ones lie as they come, for one bulk copy.
 constexpr uint32_t slot_stride(kvspan_type_t type, uint32_t elements) {
   const uint32_t row = bytes_of_row(type, elements);
-  return is_half(type) ? row + 16 : round16(row);
+  return lies_dense(type) ? row : row + 16;
 }
 
 // Bytes between rows of f16 that a warp made of quantised ones.
@@ -83,8 +87,8 @@ struct Loaded {
 
 // ---- numbers of quantised blocks as f16: exact, then one product with the scale ----
 
-// Scales above this could leave f16 with the largest number of a block; NaN and infinity too.
-inline constexpr uint16_t kLargestScaleBits = 0x5FFC;  // 511
+// Scales of V above this could leave f16 with the largest weight; NaN and infinity too.
+inline constexpr uint16_t kLargestScaleBits = 0x4BFF;  // 15.99
 
 // Bit 0: the first of two f16 scales is such a one; bit 1: the second.
 __device__ inline uint32_t odd_scales(uint32_t scales) {

@@ -2,8 +2,9 @@
 // V as the first operand of u += V P: 16 elements by 16 tokens a step. Thread (g, q) holds rows g
 // and g + 8 of tokens 2 q, 2 q + 1, 2 q + 8 and 2 q + 9. Which element a row stands for is free as
 // long as u is read alike (dim_of): of quantised rows a warp takes whole blocks, and two
-// neighbouring bytes give a thread its four rows of two tiles. Tokens outside `keep` give zeros.
-// Device code only.
+// neighbouring bytes give a thread its four rows of two tiles. The operands of quantised rows are whole
+// numbers, exactly; their scales are multiplied into the weights, of which there are fewer. Tokens
+// outside `keep` give zeros. Device code only.
 #pragma once
 
 #include "attention/tensor/k_operand.cuh"
@@ -32,19 +33,16 @@ class VOperand<Fixed<kType, kElements>> {
   static_assert(kType == KVSPAN_TYPE_Q8_0 || kType == KVSPAN_TYPE_Q4_0);
   static_assert(kElements == 128 || kElements == 256);
 
+  // Scales are fetched by a lane each, of tokens 2 lane and 2 lane + 1; every other lane begins with
+  // the second, since even rows meet in half of the banks.
   __device__ VOperand(const Problem&, const uint8_t* slot, uint8_t*, uint32_t warp)
-      : block_(slot + warp * tiles_max / 2 * block_bytes),
-        warp_(warp) {
-#pragma unroll
-    for (uint32_t step = 0; step < 4; ++step) {
-#pragma unroll
-      for (uint32_t i = 0; i < 2; ++i) {
-        const uint8_t* const row = block_ + token_of(step, i) * stride;
-        scales_[step][i] = *reinterpret_cast<const uint16_t*>(row) |
-                           static_cast<uint32_t>(*reinterpret_cast<const uint16_t*>(row + stride))
-                               << 16;
-      }
-    }
+      : block_(slot + warp * tiles_max / 2 * block_bytes), warp_(warp) {
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t swap = lane / (stride / 4 % 8 == 4 ? 4 : 8) % 2;
+    const uint8_t* const row = block_ + 2 * lane * stride;
+    const uint32_t first = *reinterpret_cast<const uint16_t*>(row + swap * stride);
+    const uint32_t second = *reinterpret_cast<const uint16_t*>(row + (swap ^ 1) * stride);
+    own_scales_ = __byte_perm(first, second, swap == 0 ? 0x5410 : 0x1054);
   }
 
   __device__ static uint32_t tiles(const Problem&, uint32_t) { return tiles_max; }
@@ -57,37 +55,36 @@ class VOperand<Fixed<kType, kElements>> {
 
   // Tokens of the granule whose products could leave f16, or whose scale is no number.
   __device__ uint64_t odd_tokens(uint64_t) const {
-    // NaN comes through the maximum, and is not below anything.
-    __half2 most = ptx::half2_of(0);
-#pragma unroll
-    for (uint32_t step = 0; step < 4; ++step) {
-      most = __hmax2_nan(most, __habs2(ptx::half2_of(scales_[step][0])));
-      most = __hmax2_nan(most, __habs2(ptx::half2_of(scales_[step][1])));
-    }
+    // NaN is not below anything.
     const __half2 limit = ptx::half2_of(kLargestScaleBits | uint32_t{kLargestScaleBits} << 16);
-    if (__all_sync(~0u, __hble2(most, limit) ? 1 : 0) != 0) {
+    const bool even = __hble2(__habs2(ptx::half2_of(own_scales_)), limit);
+    if (__all_sync(~0u, even ? 1 : 0) != 0) {
       return 0;
     }
-    uint64_t odd = 0;
-#pragma unroll
-    for (uint32_t step = 0; step < 4; ++step) {
-#pragma unroll
-      for (uint32_t i = 0; i < 2; ++i) {
-        odd |= uint64_t{odd_scales(scales_[step][i])} << token_of(step, i);
-      }
-    }
+    const uint64_t odd = uint64_t{odd_scales(own_scales_)} << 2 * (threadIdx.x % 32);
     return uint64_t{__reduce_or_sync(~0u, static_cast<uint32_t>(odd >> 32))} << 32 |
            __reduce_or_sync(~0u, static_cast<uint32_t>(odd));
   }
 
   __device__ void keep(uint64_t tokens) {
+    own_scales_ &= mask_of_two(tokens, 2 * (threadIdx.x % 32));
+  }
+
+  // After keep(): every lane gets the scales of its tokens.
+  __device__ void spread() {
 #pragma unroll
     for (uint32_t step = 0; step < 4; ++step) {
 #pragma unroll
       for (uint32_t i = 0; i < 2; ++i) {
-        scales_[step][i] &= mask_of_two(tokens, token_of(step, i));
+        scales_[step][i] = __shfl_sync(~0u, own_scales_, static_cast<int>(token_of(step, i) / 2));
       }
     }
+  }
+
+  // Weights of step `step` of one tile of pairs, each times its token's scale.
+  __device__ void scale(uint32_t step, uint32_t& low, uint32_t& high) const {
+    low = ptx::bits_of(__hmul2(ptx::half2_of(low), ptx::half2_of(scales_[step][0])));
+    high = ptx::bits_of(__hmul2(ptx::half2_of(high), ptx::half2_of(scales_[step][1])));
   }
 
   // Step `step` of 16 tokens.
@@ -96,14 +93,13 @@ class VOperand<Fixed<kType, kElements>> {
     for (uint32_t i = 0; i < 2; ++i) {  // the tokens' first pair, then that 8 behind
       const uint8_t* const first =
           block_ + token_of(step, i) * stride + 2 + 2 * (threadIdx.x % 32 / 4);
-      const __half2 scales = ptx::half2_of(scales_[step][i]);
       const uint32_t low = two_of(first);
       if constexpr (kType == KVSPAN_TYPE_Q8_0) {
         const uint32_t high = two_of(first + 16);
 #pragma unroll
         for (uint32_t t = 0; t < tiles_max; ++t) {
-          a[t][2 * i] = signed_bytes(low, t, scales);
-          a[t][2 * i + 1] = signed_bytes(high, t, scales);
+          a[t][2 * i] = signed_bytes(low, t);
+          a[t][2 * i + 1] = signed_bytes(high, t);
         }
       } else {
 #pragma unroll
@@ -115,8 +111,8 @@ class VOperand<Fixed<kType, kElements>> {
           const __half2 upper = __hfma2(ptx::half2_of(ptx::masked_or(x, 0x00F000F0u, 0x64006400u)),
                                         __float2half2_rn(0.0625f),
                                         __float2half2_rn(-72.0f));
-          a[t][2 * i] = ptx::bits_of(__hmul2(lower, scales));
-          a[t][2 * i + 1] = ptx::bits_of(__hmul2(upper, scales));
+          a[t][2 * i] = ptx::bits_of(lower);
+          a[t][2 * i + 1] = ptx::bits_of(upper);
         }
       }
     }
@@ -134,18 +130,19 @@ class VOperand<Fixed<kType, kElements>> {
                        0x5410);
   }
 
-  __device__ uint32_t signed_bytes(uint32_t word, uint32_t tile, __half2 scales) const {
+  __device__ uint32_t signed_bytes(uint32_t word, uint32_t tile) const {
     uint32_t raised = word ^ 0x80808080u;
     if constexpr (tiles_max == 1) {
       raised >>= 8 * (warp_ % 2);
     }
     const __half2 numbers = tile == 0 ? bytes_as_half2<0x4240>(raised)
                                       : bytes_as_half2<0x4341>(raised);
-    return ptx::bits_of(__hmul2(__hsub2(numbers, __float2half2_rn(1152.0f)), scales));
+    return ptx::bits_of(__hsub2(numbers, __float2half2_rn(1152.0f)));
   }
 
   const uint8_t* block_;  // of token 0
   uint32_t warp_;
+  uint32_t own_scales_;    // of two neighbouring tokens
   uint32_t scales_[4][2];  // of two neighbouring tokens each
 };
 
@@ -211,6 +208,10 @@ class VOperand {
   }
 
   __device__ void keep(uint64_t tokens) { keep_ = tokens; }
+
+  __device__ void spread() {}
+
+  __device__ void scale(uint32_t, uint32_t&, uint32_t&) const {}
 
   __device__ void load(uint32_t step, uint32_t (&a)[tiles_max][4]) const {
 #pragma unroll

@@ -139,7 +139,7 @@ class Summer {
     typename Owner::Numbers& kept = block_.kept();
     ptx::wait(&kept.v_full[ring_.slot], ring_.parity);
     const uint64_t wanted = open ? ~0ull : kept.v_wanted[ring_.slot];
-    const uint8_t* const slot = block_.v_slot(ring_.slot) + kept.v_skew[ring_.slot];
+    const uint8_t* const slot = block_.v_slot(ring_.slot);
     Operand values(block_.problem, slot, block_.v_made(), warp_);
     uint64_t odd = 0;
     if (V::is_packed || !open) {
@@ -148,6 +148,7 @@ class Summer {
     if (!open || odd != 0) {
       values.keep(wanted & ~odd);
     }
+    values.spread();
     const Weighed<Owner::pairs>& told = kept.weighed[weights_.slot];
     if constexpr (kTiles == 1) {  // there are registers for all operands: they are made meanwhile
       uint32_t all[kTokenTiles][tiles_max][4];
@@ -159,7 +160,7 @@ class Summer {
       rescale(told);
 #pragma unroll
       for (uint32_t step = 0; step < kTokenTiles; ++step) {
-        multiply(step, all[step]);
+        multiply(values, step, all[step]);
       }
     } else {
       ptx::wait(&kept.p_full[weights_.slot], weights_.parity);
@@ -168,7 +169,7 @@ class Summer {
       for (uint32_t step = 0; step < kTokenTiles; ++step) {
         uint32_t a[tiles_max][4];
         values.load(step, a);
-        multiply(step, a);
+        multiply(values, step, a);
       }
     }
     if (warp_ < kTiles) {
@@ -232,7 +233,9 @@ class Summer {
   }
 
   // Adds the products of step `step` of 16 tokens.
-  __device__ void multiply(uint32_t step, const uint32_t (&a)[tiles_max][4]) {
+  __device__ void multiply(const Operand& values,
+                           uint32_t step,
+                           const uint32_t (&a)[tiles_max][4]) {
     // Rows of a matrix of weights are tokens: 0 to 7, then 8 to 15; then those of the next 8 pairs.
     const uint32_t at = ptx::shared_address(block_.p(weights_.slot)) +
                         (16 * step + lane_ % 16) * Places::p_stride + lane_ / 16 * 16;
@@ -240,6 +243,8 @@ class Summer {
     for (uint32_t j = 0; j + 1 < kTiles; j += 2) {
       uint32_t b[4];
       ptx::load_transposed(b, at + 16 * j);
+      values.scale(step, b[0], b[1]);
+      values.scale(step, b[2], b[3]);
 #pragma unroll
       for (uint32_t t = 0; t < tiles_max; ++t) {
         ptx::multiply<V::is_bf16>(u_[t][j], a[t], b[0], b[1]);
@@ -249,6 +254,7 @@ class Summer {
     if constexpr (kTiles % 2 == 1) {
       uint32_t b[2];
       ptx::load_transposed(b, at - lane_ / 16 * 16 + 16 * (kTiles - 1));
+      values.scale(step, b[0], b[1]);
 #pragma unroll
       for (uint32_t t = 0; t < tiles_max; ++t) {
         ptx::multiply<V::is_bf16>(u_[t][kTiles - 1], a[t], b[0], b[1]);
