@@ -3,8 +3,6 @@
 // fold knows no spans, finish no queries. Then puts it on a stream. Read first: args.hpp.
 #include "attention/args.hpp"
 
-#include "kvspan/sdk/reference/quant.h"
-
 #include <cstring>
 
 namespace kvspan::cuda {
@@ -34,18 +32,14 @@ Splits splits_of(const kvspan_entry_t& entry) {
   return {first, (seen.end - 1) / entry.split_tokens - first + 1};
 }
 
-// K and V of pages that hold both are found by one list, which is held once.
-bool shares_list(const kvspan_span_t& span) {
-  return span.v.page_list == span.k.page_list && span.v.page_count == span.k.page_count;
-}
-
 // Splits go side by side where the workspace, which query sized, holds the states of all.
 bool goes_side_by_side(const kvspan_attention_args_t& args) {
-  if (args.shape->row_class != KVSPAN_ROWS_DECODE || args.workspace.memory == nullptr) {
+  const uint64_t most = run_splits_max(*args.shape, uses_tensor_cores(*args.shape));
+  if (most <= 1 || args.workspace.memory == nullptr) {
     return false;
   }
   for (uint32_t i = 0; i < args.entry_count; ++i) {
-    if (splits_of(args.entries[i]).count > run_splits_max(args.shape->kv_heads)) {
+    if (splits_of(args.entries[i]).count > most) {
       return false;
     }
   }
@@ -109,15 +103,6 @@ cudaError_t issue_attention(const Issue& issue, const void* opaque) {
   return launch_finish(issue.stream, view);
 }
 
-// Whether the rows of a plane that a block walks lie 64 by 64, one behind the other, each 64 where
-// one bulk copy may fetch them: as core lays pages out.
-bool is_tiled(const PlaneView& plane, uint64_t row_bytes) {
-  const uint64_t odd =
-      reinterpret_cast<uint64_t>(plane.base) | plane.head_stride | plane.page_stride;
-  return plane.page_tokens == kTensorGranuleTokens && plane.row_stride == row_bytes &&
-         odd % 16 == 0;
-}
-
 RowsView view_of(const kvspan_rows_t& rows) {
   return {address_of(rows.memory, rows.offset), rows.row_stride, rows.head_stride, rows.type};
 }
@@ -145,10 +130,7 @@ AttentionTask::AttentionTask(const kvspan_attention_args_t& args,
     counts_.spans += entry.span_count;
     counts_.rows += entry.row_count;
     for (uint32_t s = 0; s < entry.span_count; ++s) {
-      const kvspan_span_t& span = entry.spans[s];
-      counts_.pages += span.k.page_list != nullptr ? span.k.page_count : 0;
-      const bool another = !latent_ && span.v.page_list != nullptr && !shares_list(span);
-      counts_.pages += another ? span.v.page_count : 0;
+      counts_.pages += list_entries(entry.spans[s], latent_);
     }
   }
   uses_max = attention_uses(counts_);
@@ -197,28 +179,6 @@ void AttentionTask::fill_problem(Uses& uses) {
   }
 }
 
-PlaneView AttentionTask::fill_plane(const kvspan_plane_t& plane,
-                                    uint64_t tokens,
-                                    const uint32_t* held_list,
-                                    Uses& uses) {
-  if (tokens == 0) {
-    return {};
-  }
-  uses.add(plane.memory);
-  const uint32_t* list = held_list;
-  if (plane.page_list != nullptr && held_list == nullptr) {
-    std::memcpy(next_page_, plane.page_list, sizeof(uint32_t) * plane.page_count);
-    list = next_page_;
-    next_page_ += plane.page_count;
-  }
-  return {address_of(plane.memory, plane.offset),
-          list,
-          plane.page_stride,
-          plane.row_stride,
-          plane.head_stride,
-          plane.page_tokens};
-}
-
 template <class T>
 const T* AttentionTask::fill_rows(const T* source, uint32_t count) {
   static_assert(sizeof(T) == sizeof(uint64_t));
@@ -265,19 +225,6 @@ void AttentionTask::fill_entry(uint32_t index, Uses& uses) {
   for (uint32_t s = 0; s < from.span_count; ++s) {
     fill_span(from.spans[s], uses);
   }
-}
-
-void AttentionTask::fill_span(const kvspan_span_t& span, Uses& uses) {
-  SpanView& to = *next_span_++;
-  to = {
-      span.first_token, span.token_count, fill_plane(span.k, span.token_count, nullptr, uses), {}};
-  to.v = fill_plane(
-      span.v, latent_ ? 0 : span.token_count, shares_list(span) ? to.k.page_list : nullptr, uses);
-  const Problem& problem = arrays_.body->view.problem;
-  const bool tiled = !latent_ && span.first_token % kTensorGranuleTokens == 0 &&
-                     is_tiled(to.k, kvspan_ref_row_bytes(problem.k_type, problem.head_size_k)) &&
-                     is_tiled(to.v, kvspan_ref_row_bytes(problem.v_type, problem.head_size_v));
-  arrays_.body->view.tiled &= tiled || span.token_count == 0 ? 1U : 0U;
 }
 
 StateView AttentionTask::view(const kvspan_state_t& state, Uses& uses) const {

@@ -73,6 +73,9 @@ struct AttentionItems {
   uint32_t count = 0;
 };
 
+// Entries of the lists that a span's planes take, copied.
+[[nodiscard]] uint32_t list_entries(const kvspan_span_t& span, bool latent);
+
 class AttentionTask final : public Task {
  public:
   // `args` and `items` have been checked for `call`.

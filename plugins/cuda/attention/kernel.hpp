@@ -20,6 +20,7 @@ namespace kvspan::cuda {
 
 // Tokens that are dequantised, scored and summed together; caps.span_granule.
 inline constexpr uint32_t kGranuleTokens = 32;        // f32 kernel: one a lane
+inline constexpr uint32_t kTensorPairsMax = 64;       // of a tile of the tensor-core kernel
 inline constexpr uint32_t kTensorGranuleTokens = 64;  // tensor-core kernel
 inline constexpr uint32_t kPairsMax = 16;             // of a tile of the f32 kernel
 inline constexpr uint32_t kHeadSizeMax = 256;         // elements, K and V side

@@ -2,8 +2,6 @@
 // Read first: rules.hpp.
 #include "attention/rules.hpp"
 
-#include "attention/kernel.hpp"
-
 #include <iterator>
 
 namespace kvspan::cuda {
@@ -36,9 +34,7 @@ bool answer(const kvspan_attention_shape_t& shape, kvspan_attention_caps_t& caps
   sdk::OfferFacts facts{};
   facts.granule_tokens = tensor ? kTensorGranuleTokens : kGranuleTokens;
   facts.split_count = decode ? decode_splits(shape.kv_heads) : kPrefillSplits;
-  // Decode: all splits side by side. Prefill: one after another; on tensor cores the registers hold
-  // one state, the accumulator lies in memory.
-  facts.run_states = decode ? run_splits_max(shape.kv_heads) : tensor ? 1 : 0;
+  facts.run_states = run_splits_max(shape, tensor);
   facts.error_class = tensor ? KVSPAN_ERROR_E1 : KVSPAN_ERROR_E0;
   facts.width_invariant_max = UINT32_MAX;  // an output is one sum in one order, see block.cuh
   return sdk::answer_query(attention_rules(), facts, shape, caps);

@@ -6,6 +6,8 @@
 #include "kvspan/attention_shape.h"
 #include "kvspan/sdk/capability.hpp"
 
+#include "attention/kernel.hpp"
+
 #include <cstdint>
 
 namespace kvspan::cuda {
@@ -35,10 +37,17 @@ constexpr uint32_t decode_splits(uint32_t kv_heads) {
                                    : fair;
 }
 
-// Splits that run can have in its workspace: a window begins in the middle of one, so it touches
-// one more than N.
-constexpr uint64_t run_splits_max(uint32_t kv_heads) {
-  return uint64_t{decode_splits(kv_heads)} + 1;
+// Splits of an entry that go side by side in run, each with a state in the workspace; 1: one after
+// another, with an accumulator there; 0: without. Decode: all, and one more, since a window begins
+// in the middle of one. Prefill on tensor cores: all where the rows alone would leave
+// multiprocessors without a block; the registers hold one state, the accumulator lies in memory.
+constexpr uint64_t run_splits_max(const kvspan_attention_shape_t& shape, bool tensor) {
+  if (shape.row_class == KVSPAN_ROWS_DECODE) {
+    return uint64_t{decode_splits(shape.kv_heads)} + 1;
+  }
+  const uint64_t pairs = uint64_t{shape.rows_max} * (shape.q_heads / shape.kv_heads);
+  const uint64_t blocks = tiles_of(pairs, 1, kTensorPairsMax) * shape.kv_heads;
+  return !tensor ? 0 : blocks < kMultiprocessors ? kPrefillSplits + 1 : 1;
 }
 
 }  // namespace kvspan::cuda

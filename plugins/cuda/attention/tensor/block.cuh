@@ -164,9 +164,9 @@ struct Roles {
 
   static constexpr bool many = groups == 4;
   static constexpr uint32_t registers = many ? 72 : 96;
-  static constexpr uint32_t loader_registers = many ? 56 : 64;
-  static constexpr uint32_t scorer_registers = many ? 64 : kTiles < 6 ? 80 : 96;
-  static constexpr uint32_t summer_registers = many ? 96 : 208 - scorer_registers;
+  static constexpr uint32_t loader_registers = many ? 56 : kTiles < 6 ? 64 : 48;
+  static constexpr uint32_t scorer_registers = many ? 64 : kTiles < 6 ? 80 : 104;
+  static constexpr uint32_t summer_registers = many ? 96 : kTiles < 6 ? 128 : 112;
   static_assert(kLoadThreads * loader_registers + 32 * score_warps * scorer_registers +
                     kSumThreads * summer_registers <=
                 registers * threads);

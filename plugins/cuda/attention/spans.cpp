@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The spans of an entry as kernels read them: addresses in place of memories, lists copied. Read
+// first: args.hpp.
+#include "kvspan/sdk/reference/quant.h"
+
+#include "attention/args.hpp"
+
+#include <cstring>
+
+namespace kvspan::cuda {
+namespace {
+
+// K and V of pages that hold both are found by one list, which is held once.
+bool shares_list(const kvspan_span_t& span) {
+  return span.v.page_list == span.k.page_list && span.v.page_count == span.k.page_count;
+}
+
+// Whether the rows of a plane that a block walks lie 64 by 64, one behind the other, each 64 where
+// one bulk copy may fetch them: as core lays pages out.
+bool is_tiled(const PlaneView& plane, uint64_t row_bytes) {
+  const uint64_t odd =
+      reinterpret_cast<uint64_t>(plane.base) | plane.head_stride | plane.page_stride;
+  return plane.page_tokens == kTensorGranuleTokens && plane.row_stride == row_bytes &&
+         odd % 16 == 0;
+}
+
+}  // namespace
+
+uint32_t list_entries(const kvspan_span_t& span, bool latent) {
+  const uint32_t k = span.k.page_list != nullptr ? span.k.page_count : 0;
+  const bool another = !latent && span.v.page_list != nullptr && !shares_list(span);
+  return k + (another ? span.v.page_count : 0);
+}
+
+PlaneView AttentionTask::fill_plane(const kvspan_plane_t& plane,
+                                    uint64_t tokens,
+                                    const uint32_t* held_list,
+                                    Uses& uses) {
+  if (tokens == 0) {
+    return {};
+  }
+  uses.add(plane.memory);
+  const uint32_t* list = held_list;
+  if (plane.page_list != nullptr && held_list == nullptr) {
+    std::memcpy(next_page_, plane.page_list, sizeof(uint32_t) * plane.page_count);
+    list = next_page_;
+    next_page_ += plane.page_count;
+  }
+  return {address_of(plane.memory, plane.offset),
+          list,
+          plane.page_stride,
+          plane.row_stride,
+          plane.head_stride,
+          plane.page_tokens};
+}
+
+void AttentionTask::fill_span(const kvspan_span_t& span, Uses& uses) {
+  SpanView& to = *next_span_++;
+  to = {
+      span.first_token, span.token_count, fill_plane(span.k, span.token_count, nullptr, uses), {}};
+  to.v = fill_plane(
+      span.v, latent_ ? 0 : span.token_count, shares_list(span) ? to.k.page_list : nullptr, uses);
+  const Problem& problem = arrays_.body->view.problem;
+  const bool tiled = !latent_ && span.first_token % kTensorGranuleTokens == 0 &&
+                     is_tiled(to.k, kvspan_ref_row_bytes(problem.k_type, problem.head_size_k)) &&
+                     is_tiled(to.v, kvspan_ref_row_bytes(problem.v_type, problem.head_size_v));
+  arrays_.body->view.tiled &= tiled || span.token_count == 0 ? 1U : 0U;
+}
+
+}  // namespace kvspan::cuda
