@@ -49,7 +49,7 @@ struct ExecutorState {
   std::uint64_t generation = 0;
   std::uint64_t pins = 0;
   Moment busy_until;
-  bool admits = true;
+  bool admits = false;  // only while something is held
   bool in_callback = false;
 };
 
@@ -260,7 +260,6 @@ Result<Retirement> Executor::retire() {
   const std::vector<Lease> leases = std::exchange(state.leases, {});
   state.held = false;
   state.bindings.clear();
-  state.admits = true;
   lock.unlock();  // leases go without the lock
   return Retirement::retired;
 }

@@ -23,6 +23,8 @@ struct Waits {
   const kvspan_fence_table_t* stub = nullptr;
   int count = 0;
   int refuse = 0;  // from now on, as many
+  const kvspan_copy_table_t* copy = nullptr;
+  int copies = 0;  // an empty one drains a lane whose fence failed
 };
 
 Waits* waits = nullptr;
@@ -41,6 +43,15 @@ kvspan_result_t KVSPAN_CALL counted_wait(kvspan_device_t* device,
   return waits->stub->wait(device, points, count, mode, timeout_ns, error);
 }
 
+kvspan_result_t KVSPAN_CALL counted_copy(kvspan_queue_t* queue,
+                                         const kvspan_segment_t* segments,
+                                         std::uint32_t count,
+                                         const kvspan_submit_t* submit,
+                                         kvspan_error_t* error) noexcept {
+  ++waits->copies;
+  return waits->copy->copy(queue, segments, count, submit, error);
+}
+
 class CompletionTest : public ::testing::Test {
  protected:
   CompletionTest() : rig_(std::map<std::string, std::string>{{"seed", "1"}}) {
@@ -50,6 +61,10 @@ class CompletionTest : public ::testing::Test {
     fences_.wait = counted_wait;
     BackendTables tables = rig_.backend().tables();
     tables.fence = &fences_;
+    waits_.copy = tables.copy;
+    copies_ = *tables.copy;
+    copies_.copy = counted_copy;
+    tables.copy = &copies_;
     backend_ = std::make_unique<Backend>(tables, rig_.backend().device(), rig_.backend().info());
     bytes_ = std::move(backend_->allocate(KVSPAN_MEMORY_DEVICE, 1 << 16).value());
     lanes_ = std::make_unique<Lanes>(std::move(Lanes::create(*backend_, {}).value()));
@@ -84,6 +99,7 @@ class CompletionTest : public ::testing::Test {
   StubRig rig_;
   Waits waits_;
   kvspan_fence_table_t fences_{};
+  kvspan_copy_table_t copies_{};
   std::unique_ptr<Backend> backend_;
   DeviceMemory bytes_;
   std::unique_ptr<Lanes> lanes_;
@@ -128,15 +144,17 @@ TEST_F(CompletionTest, OtherLanesAreRefused) {
 TEST_F(CompletionTest, LettingGoWaitsForProducerAndReaders) {
   const auto all_over = [this](const Moment& end) {
     return lanes_->reached(LaneId::upload) >= end.of(LaneId::upload) &&
-           lanes_->reached(LaneId::compute) >= end.of(LaneId::compute);
+           lanes_->reached(LaneId::compute) >= end.of(LaneId::compute) &&
+           lanes_->reached(LaneId::download) >= end.of(LaneId::download);
   };
   Moment end;
   {
     Completion completion = recorded(LaneId::upload);
     ASSERT_TRUE(completion.add_reader(work(LaneId::compute)).has_value());
-    ASSERT_TRUE(completion.add_reader(work(LaneId::compute)).has_value());
+    ASSERT_TRUE(completion.add_reader(work(LaneId::download)).has_value());
     end = completion.before_write();
-    EXPECT_EQ(end.of(LaneId::compute), 2U);
+    EXPECT_EQ(end.of(LaneId::compute), 1U);
+    EXPECT_EQ(end.of(LaneId::download), 1U);
   }
   EXPECT_TRUE(all_over(end));
   Completion completion = recorded(LaneId::upload);
@@ -178,7 +196,9 @@ TEST_F(CompletionTest, FailedWorkIsDrained) {
     EXPECT_FALSE(completion.is_over());
     (void)work(LaneId::upload);  // behind the failure
     ASSERT_TRUE(completion.add_reader(Moment::at(LaneId::upload, 2)).has_value());
+    EXPECT_EQ(waits_.copies, 0);
   }
+  EXPECT_EQ(waits_.copies, 1) << "one lane was drained";
   EXPECT_EQ(backend_->tables().memory->release(bytes_.detach(), nullptr), KVSPAN_OK)
       << "something still names the bytes";
 }

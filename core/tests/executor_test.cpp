@@ -214,7 +214,9 @@ TEST_F(ExecutorTest, EveryFailureOnTheWayKeepsCaptureAndLeases) {
     for (auto* const place : {&in_wait_, &in_destroy_}) {
       capture({1, 3});
       *place = fail;
+      log_.clear();
       EXPECT_FALSE(executor_->retire().has_value());
+      EXPECT_EQ(log_.size(), place == &in_wait_ ? 1U : 2U) << "nothing goes under running work";
       EXPECT_TRUE(executor_->holds());
       EXPECT_EQ(arena_->lease_count(), 2U);
       EXPECT_EQ(executor_->acquire(bindings({1, 3}), 1).error().code, Errc::busy);
@@ -255,6 +257,7 @@ TEST_F(ExecutorTest, APinOutlivesExecutorAndArena) {
 
 TEST_F(ExecutorTest, AnotherCaptureNeedsTheOldOneRetired) {
   capture({1});
+  executor_->acquire(bindings({1}), 1)->release(Moment::at(LaneId::compute, 4));
   Executable executable = make_executable();
   std::vector<Lease> held = leases({2});
   EXPECT_EQ(executor_->capture(executable, held, 2).error().code, Errc::busy);
@@ -264,6 +267,8 @@ TEST_F(ExecutorTest, AnotherCaptureNeedsTheOldOneRetired) {
   EXPECT_TRUE(executor_->capture(executable, held, 2).has_value());
   EXPECT_EQ(executor_->generation(), 2U);
   EXPECT_FALSE(executor_->matches(bindings({1}), 1));
+  EXPECT_EQ(executor_->retire().value(), Retirement::retired);
+  EXPECT_EQ(waited_.of(LaneId::compute), 0U) << "the old one's work is not the new one's";
 }
 
 TEST_F(ExecutorTest, ALaunchInPartClosesAdmission) {

@@ -160,6 +160,11 @@ TEST(StageLayout, WrongFixedRegionsAreRefused) {
   elsewhere = fixed(1, 0, 10);
   elsewhere.domain = 2;
   refuse({elsewhere}, "no resource");
+  const std::vector<MemoryPool> coarse = {pool(128, 64)};
+  const std::vector<FixedRegion> fine = {fixed(1, 0, 10)};
+  const auto layout = lay_out(stage_of(wants), coarse, fine, LayoutSizes::minimum);
+  ASSERT_FALSE(layout.has_value()) << "it would not come out identical";
+  EXPECT_THAT(layout.error().message, HasSubstr("less than its pool"));
 }
 
 TEST(StageLayout, WhoNeedsNothingTakesNothing) {

@@ -234,6 +234,19 @@ TEST_F(TransitionTest, ALayoutThatFailsAsksNobody) {
   EXPECT_EQ(change.state(), TransitionState::idle);
 }
 
+// Kept, but nothing was written yet: it may be placed anew, and larger. With contents it may not.
+TEST_F(TransitionTest, OnlyContentsHoldARegionInPlace) {
+  enter(1);
+  LiveStage larger = plan.stage(1).value();
+  larger.live[0].requirement.minimum_bytes = larger.live[0].requirement.preferred_bytes = 640;
+  EXPECT_EQ(change.prepare(larger, LayoutSizes::minimum).value(), Prepared::ready);
+  ASSERT_TRUE(change.activate().has_value());
+  EXPECT_EQ(device.arena().find(1)->bytes, 640U);
+  larger.live[0].holds_contents = true;
+  larger.live[0].requirement.minimum_bytes = larger.live[0].requirement.preferred_bytes = 704;
+  EXPECT_EQ(change.prepare(larger, LayoutSizes::minimum).error().code, Errc::invalid_argument);
+}
+
 // The request, the plan and the layout of the caller may be gone; what is activated is a copy.
 TEST_F(TransitionTest, WhatWasPreparedIsItsOwn) {
   enter(1);
