@@ -54,7 +54,8 @@ kvspan_result_t KVSPAN_CALL counted_copy(kvspan_queue_t* queue,
 
 class CompletionTest : public ::testing::Test {
  protected:
-  CompletionTest() : rig_(std::map<std::string, std::string>{{"seed", "1"}}) {
+  CompletionTest()
+      : rig_(std::map<std::string, std::string>{{"queues", "shuffled"}, {"seed", "1"}}) {
     waits = &waits_;
     waits_.stub = rig_.backend().tables().fence;
     fences_ = *waits_.stub;
