@@ -309,9 +309,9 @@ class TransitionRig : public ::testing::Test {
   TransitionRig()
       : device(released_),
         pinned(released_),
-        history({"history", {1}, ledger}),
-        scratch({"scratch", {2, 3}, ledger}),
-        draft({"draft", {4}, ledger}),
+        history("history", {1}, ledger),
+        scratch("scratch", {2, 3}, ledger),
+        draft("draft", {4}, ledger),
         change(make()),
         plan(plan_stages(request()).value()) {}
 
