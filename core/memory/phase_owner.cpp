@@ -44,10 +44,10 @@ Result<void> check_rules(const StagePlan& plan, const std::vector<PhaseRule>& ru
 }  // namespace
 
 const char* name(WorkPhase phase) {
-  constexpr std::array<const char*, kWorkPhaseCount> kNames = {
+  constexpr std::array<const char*, kWorkPhaseCount> kPhaseNames = {
       "prefill", "decode", "verify", "catch-up", "draft", "spill", "restore", "lent"};
   const auto index = static_cast<std::size_t>(phase);
-  return index < kNames.size() ? kNames[index] : "unknown";
+  return index < kPhaseNames.size() ? kPhaseNames[index] : "unknown";
 }
 
 Result<PhaseOwner> PhaseOwner::create(Transition& transition,

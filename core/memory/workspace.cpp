@@ -43,7 +43,7 @@ Result<std::uint64_t> workspace_bytes(std::span<const WorkspacePiece> pieces,
                                       std::uint64_t offset) {
   std::uint64_t at = offset;
   for (const WorkspacePiece& piece : pieces) {
-    const auto end = end_of(at, piece);
+    auto end = end_of(at, piece);
     if (!end) {
       return end;
     }

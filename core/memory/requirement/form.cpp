@@ -42,7 +42,7 @@ Result<void> index_resources(const StageRequest& request, RequestIndex& index) {
     if (!index.resources.emplace(resource.id, &resource).second) {
       return tl::unexpected(malformed(thing, "is listed twice; give each an id of its own"));
     }
-    if (index.domains.count(resource.domain) == 0) {
+    if (!index.domains.contains(resource.domain)) {
       return tl::unexpected(
           malformed(thing, "lies in domain " + std::to_string(resource.domain) + ", not listed"));
     }
@@ -58,7 +58,7 @@ Result<void> check_requirement(const std::string& stage,
                                const Requirement& requirement,
                                const RequestIndex& index) {
   const std::string thing = stage + ", " + named("resource", requirement.resource);
-  if (index.resources.count(requirement.resource) == 0) {
+  if (!index.resources.contains(requirement.resource)) {
     return tl::unexpected(malformed(thing, "is not listed"));
   }
   if (requirement.minimum_bytes > requirement.preferred_bytes) {
@@ -95,7 +95,7 @@ Result<void> check_after(const MemoryStage& stage, const std::set<std::uint64_t>
     if (!named_already.insert(before).second) {
       return tl::unexpected(malformed(thing, "has its " + dependency + " twice"));
     }
-    if (earlier.count(before) == 0) {
+    if (!earlier.contains(before)) {
       return tl::unexpected(malformed(
           thing,
           "has a " + dependency + ", which is no earlier one; list stages in the order they run"));
@@ -108,7 +108,7 @@ Result<void> check_stages(const StageRequest& request, const RequestIndex& index
   std::set<std::uint64_t> earlier;
   for (const MemoryStage& stage : request.stages) {
     const std::string thing = named("stage", stage.id);
-    if (earlier.count(stage.id) != 0) {
+    if (earlier.contains(stage.id)) {
       return tl::unexpected(malformed(thing, "is listed twice; give each an id of its own"));
     }
     if (auto after = check_after(stage, earlier); !after) {

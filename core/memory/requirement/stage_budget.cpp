@@ -136,7 +136,7 @@ Result<void> check_list(const StagePlan& plan, std::span<const StageCost> stages
     }
   }
   for (const LiveStage& stage : plan.stages()) {
-    if (listed.count(stage.id) == 0) {
+    if (!listed.contains(stage.id)) {
       return tl::unexpected(stage_error(Errc::invalid_argument,
                                         "stage " + std::to_string(stage.id),
                                         "is planned, but its cost is not listed"));

@@ -141,7 +141,7 @@ class PoolPlacing {
 
   [[nodiscard]] bool is_ours(const LiveResource& live) const {
     return in_pool(pool_, live.resource.domain, live.resource.kind) &&
-           fixed_.count(live.resource.id) == 0;
+           !fixed_.contains(live.resource.id);
   }
 
   Result<Region> reserve(const LiveResource& live, std::uint64_t bytes) {
@@ -194,7 +194,7 @@ class PoolPlacing {
       gap.regions.clear();
     };
     for (const Region& region : planner_.planned()) {
-      if (fixed_.count(region.id) != 0) {
+      if (fixed_.contains(region.id)) {
         close(region.offset);
         regions.push_back(region);
         gap.begin = region.offset + region.bytes;

@@ -62,28 +62,28 @@ Result<void> check_consumers(const std::vector<TransitionConsumer*>& consumers) 
 }  // namespace
 
 const char* name(TransitionStep step) {
-  constexpr std::array kNames = {"prepare",
-                                 "quiesce",
-                                 "drain",
-                                 "invalidate",
-                                 "release",
-                                 "commit",
-                                 "acquire",
-                                 "bind",
-                                 "activate"};
-  return kNames.at(static_cast<std::size_t>(step));
+  constexpr std::array kStepNames = {"prepare",
+                                     "quiesce",
+                                     "drain",
+                                     "invalidate",
+                                     "release",
+                                     "commit",
+                                     "acquire",
+                                     "bind",
+                                     "activate"};
+  return kStepNames.at(static_cast<std::size_t>(step));
 }
 
 const char* name(TransitionState state) {
-  constexpr std::array kNames = {"idle",
-                                 "executing",
-                                 "preparing",
-                                 "prepared",
-                                 "activating",
-                                 "failed",
-                                 "recovering",
-                                 "invalid"};
-  return kNames.at(static_cast<std::size_t>(state));
+  constexpr std::array kStateNames = {"idle",
+                                      "executing",
+                                      "preparing",
+                                      "prepared",
+                                      "activating",
+                                      "failed",
+                                      "recovering",
+                                      "invalid"};
+  return kStateNames.at(static_cast<std::size_t>(state));
 }
 
 struct TransitionData {
