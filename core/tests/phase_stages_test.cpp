@@ -39,7 +39,7 @@ Result<std::uint64_t> overlaid_bytes(const Plan& plan, const std::vector<Demand>
     costs.push_back({stage.id});
   }
   const auto budget = budget_stages(*stages, pool(plan), costs);
-  return budget ? Result<std::uint64_t>(budget->parents[0].capacity_bytes)
+  return budget ? Result<std::uint64_t>(budget->parents[0].pool.capacity_bytes)
                 : tl::unexpected(budget.error());
 }
 
@@ -74,7 +74,7 @@ TEST(PhaseStages, ResidentPagesStayInPlace) {
   const StagePlan stages =
       plan_stages(phase_stages(plan, request.demands, kDomain).value()).value();
   std::vector<MemoryPool> pools = pool(plan);
-  pools[0].capacity_bytes = plan.total_bytes();
+  pools[0].capacity_bytes = overlaid_bytes(plan, request.demands).value();
   std::vector<FixedRegion> fixed;
   for (const LiveStage& stage : stages.stages()) {
     const auto layout = lay_out(stage, pools, fixed, LayoutSizes::minimum);

@@ -46,7 +46,7 @@ TEST(StageBudget, SharedOutsidePartAndUnknownAreToldApart) {
   EXPECT_EQ(row.pools[0].payload_bytes, 150U);
   EXPECT_EQ(row.pools[0].padding_bytes, 28U);
   EXPECT_EQ(row.pools[0].pool.capacity_bytes, 178U);
-  EXPECT_EQ(row.pools[0].pool.alignment, 64U);
+  EXPECT_EQ(row.pools[0].base_alignment, 64U);
   EXPECT_EQ(row.outside_bytes[static_cast<std::size_t>(kDevice)], 1000U);
   EXPECT_EQ(row.outside_bytes[static_cast<std::size_t>(MemoryKind::pinned)], 70U);
   EXPECT_EQ(row.unknown, 1U);
@@ -58,15 +58,15 @@ TEST(StageBudget, SharedOutsidePartAndUnknownAreToldApart) {
 
 TEST(StageBudget, ManagedWeightsDoNotMakeTheParentManaged) {
   const auto found = budget({{"weights", kManaged, 5000}});
-  EXPECT_EQ(found->parents[0].kind, kDevice);
-  EXPECT_EQ(found->parents[0].capacity_bytes, 178U);
+  EXPECT_EQ(found->parents[0].pool.kind, kDevice);
+  EXPECT_EQ(found->parents[0].pool.capacity_bytes, 178U);
   EXPECT_EQ(found->peak_bytes(kManaged), 5000U);
   EXPECT_EQ(found->peak_bytes(kDevice), 178U);
 }
 
 TEST(StageBudget, SerialStagesCostTheMostOfThem) {
   const auto found = budget({{"a", kDevice, 10}}, {{"b", kDevice, 30}});
-  EXPECT_EQ(found->parents[0].capacity_bytes, 178U);
+  EXPECT_EQ(found->parents[0].pool.capacity_bytes, 178U);
   EXPECT_EQ(found->peak_bytes(kDevice), 208U);
 }
 
@@ -180,8 +180,57 @@ TEST(StageBudget, ParentsAreExactlyEnough) {
       }
       return true;
     };
-    ASSERT_TRUE(all_fit(found->parents[0].capacity_bytes));
-    ASSERT_FALSE(all_fit(found->parents[0].capacity_bytes - 1));
+    ASSERT_TRUE(all_fit(found->parents[0].pool.capacity_bytes));
+    ASSERT_FALSE(all_fit(found->parents[0].pool.capacity_bytes - 1));
+  }
+}
+
+// Whatever the order of stages: what is kept in all of them never gets into anybody's way.
+TEST(StageBudget, ParentsHoldEveryOrderOfStages) {
+  constexpr std::uint64_t kSeed = 20261206;
+  std::mt19937_64 random(kSeed);
+  for (int round = 0; round < 1000; ++round) {
+    SCOPED_TRACE("seed " + std::to_string(kSeed) + ", round " + std::to_string(round));
+    StageRequest request;
+    request.domains = {{1, bit(kDevice), 0}};
+    std::vector<Requirement> kept;
+    for (std::uint64_t id = 1; id <= 6; ++id) {
+      const bool is_kept = random() % 3 == 0;
+      request.resources.push_back({id, 1, kDevice, is_kept ? Contents::kept : Contents::discarded});
+      const std::uint64_t bytes = 1 + random() % 500;
+      kept.push_back({id, bytes, bytes, 1U << (random() % 8), MemoryAccess::read_write});
+      if (is_kept) {
+        request.inputs.push_back(id);
+      }
+    }
+    for (std::uint64_t stage = 1; stage <= 4; ++stage) {
+      request.stages.push_back({stage, {}, {}});
+      for (const Requirement& each : kept) {
+        const bool is_kept = request.resources[each.resource - 1].contents == Contents::kept;
+        if (is_kept || random() % 2 == 0) {
+          Requirement need = each;
+          need.minimum_bytes = is_kept ? each.minimum_bytes : 1 + random() % 500;
+          need.preferred_bytes = need.minimum_bytes + (is_kept ? 0 : random() % 500);
+          request.stages.back().requirements.push_back(need);
+        }
+      }
+    }
+    const StagePlan made = plan_stages(request).value();
+    const std::vector<StageCost> costs = {{1}, {2}, {3}, {4}};
+    const StageBudget found = budget_stages(made, kPools, costs).value();
+    const std::vector<MemoryPool> parent = {found.parents[0].pool};
+    std::vector<FixedRegion> fixed;
+    for (int step = 0; step < 12; ++step) {
+      const LiveStage live = made.stages()[random() % 4];
+      const auto layout = lay_out(live, parent, fixed, LayoutSizes::elastic);
+      ASSERT_TRUE(layout.has_value()) << layout.error().message;
+      fixed.clear();
+      for (const Region& region : layout->pools[0].regions) {
+        if (region.persistent) {
+          fixed.push_back({1, kDevice, region});
+        }
+      }
+    }
   }
 }
 

@@ -245,11 +245,10 @@ inline void Tenant::acquire(const StageChange& change) {
 inline void Tenant::bind(const StageChange& change) {
   for (const auto& [id, lease] : leases_) {
     bound_[id] = lease.range().offset;
-    const ArenaChange* arena = change.find(kDomain, MemoryKind::device);
-    const bool stays =
-        lease.range().memory == arena->arena->memory() && arena->stays(lease.region());
-    if (!stays) {
-      *bytes_of(id) = static_cast<std::byte>(0x40 + id);
+    for (const ArenaChange& each : change.arenas) {
+      if (lease.range().memory == each.arena->memory() && !each.stays(lease.region())) {
+        *bytes_of(id) = static_cast<std::byte>(0x40 + id);
+      }
     }
   }
 }

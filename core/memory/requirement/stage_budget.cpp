@@ -69,9 +69,8 @@ Result<CostRow> row_of(const LiveStage& stage,
     return tl::unexpected(layout.error());
   }
   for (const PoolLayout& each : layout->pools) {
-    PoolCost cost{each.pool, 0, 0};
+    PoolCost cost{each.pool, each.base_alignment, 0, 0};
     cost.pool.capacity_bytes = each.needed_bytes;
-    cost.pool.alignment = each.base_alignment;
     for (const Region& region : each.regions) {
       cost.payload_bytes += region.bytes;
     }
@@ -98,9 +97,12 @@ Result<CostRow> row_of(const ChangeCost& change,
   }
   row.pools = to->second.pools;
   for (std::size_t pool = 0; pool < row.pools.size(); ++pool) {
-    if (from->second.pools[pool].pool.capacity_bytes > row.pools[pool].pool.capacity_bytes) {
-      row.pools[pool] = from->second.pools[pool];
+    const PoolCost& other = from->second.pools[pool];
+    const std::uint64_t base = std::max(row.pools[pool].base_alignment, other.base_alignment);
+    if (other.pool.capacity_bytes > row.pools[pool].pool.capacity_bytes) {
+      row.pools[pool] = other;
     }
+    row.pools[pool].base_alignment = base;
   }
   std::vector<OutsideBytes> together;
   for (const std::uint64_t of : {change.from, change.to}) {
@@ -175,14 +177,15 @@ Result<StageBudget> budget_stages(const StagePlan& plan,
     }
     budget.rows.push_back(std::move(*row));
   }
-  budget.parents = std::move(endless);
-  for (std::size_t pool = 0; pool < budget.parents.size(); ++pool) {
-    budget.parents[pool].capacity_bytes = 0;
+  for (std::size_t pool = 0; pool < endless.size(); ++pool) {
+    ParentNeed parent{endless[pool], endless[pool].alignment};
+    parent.pool.capacity_bytes = 0;
     for (const CostRow& row : budget.rows) {
-      MemoryPool& parent = budget.parents[pool];
-      parent.capacity_bytes = std::max(parent.capacity_bytes, row.pools[pool].pool.capacity_bytes);
-      parent.alignment = std::max(parent.alignment, row.pools[pool].pool.alignment);
+      const PoolCost& cost = row.pools[pool];
+      parent.pool.capacity_bytes = std::max(parent.pool.capacity_bytes, cost.pool.capacity_bytes);
+      parent.base_alignment = std::max(parent.base_alignment, cost.base_alignment);
     }
+    budget.parents.push_back(parent);
   }
   return budget;
 }
@@ -192,8 +195,8 @@ std::uint64_t StageBudget::peak_bytes(MemoryKind kind) const {
   for (const CostRow& row : rows) {
     peak = std::max(peak, row.outside_bytes[static_cast<std::size_t>(kind)]);
   }
-  for (const MemoryPool& parent : parents) {  // held all the time, whatever a stage takes of it
-    const std::uint64_t bytes = parent.kind == kind ? parent.capacity_bytes : 0;
+  for (const ParentNeed& parent : parents) {  // held all the time, whatever a stage takes of it
+    const std::uint64_t bytes = parent.pool.kind == kind ? parent.pool.capacity_bytes : 0;
     peak = checked_add(peak, bytes).value_or(UINT64_MAX);
   }
   return peak;
@@ -210,7 +213,7 @@ std::string StageBudget::text() const {
       lines += row.name + ": " + kvspan::name(cost.pool.kind) + " of domain " +
                std::to_string(cost.pool.domain) + ", " + std::to_string(cost.payload_bytes) +
                " bytes and " + std::to_string(cost.padding_bytes) + " of padding, aligned to " +
-               std::to_string(cost.pool.alignment) + "\n";
+               std::to_string(cost.base_alignment) + "\n";
     }
     for (std::uint32_t kind = 0; kind < kMemoryKindCount; ++kind) {
       if (row.outside_bytes[kind] != 0) {
@@ -222,10 +225,11 @@ std::string StageBudget::text() const {
       lines += row.name + ": " + std::to_string(row.unknown) + " of unknown size\n";
     }
   }
-  for (const MemoryPool& parent : parents) {
-    lines += std::string("parent: ") + kvspan::name(parent.kind) + " of domain " +
-             std::to_string(parent.domain) + ", " + std::to_string(parent.capacity_bytes) +
-             " bytes aligned to " + std::to_string(parent.alignment) + "\n";
+  for (const ParentNeed& parent : parents) {
+    lines += std::string("parent: ") + kvspan::name(parent.pool.kind) + " of domain " +
+             std::to_string(parent.pool.domain) + ", " +
+             std::to_string(parent.pool.capacity_bytes) + " bytes aligned to " +
+             std::to_string(parent.base_alignment) + "\n";
   }
   return lines;
 }

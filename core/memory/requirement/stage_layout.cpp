@@ -108,8 +108,10 @@ class PoolPlacing {
     if (placed) {
       placed = place_fixed(fixed);
     }
-    if (placed) {
-      placed = place_minima();
+    for (const Order order : {Order::rigid, Order::lasting, Order::passing}) {
+      if (placed) {
+        placed = place_minima(order);
+      }
     }
     if (!placed) {
       return tl::unexpected(std::move(placed).error());
@@ -151,9 +153,21 @@ class PoolPlacing {
                             {live.resource.contents != Contents::discarded});
   }
 
-  Result<void> place_minima() {
+  // What lasts comes first, so that what comes and goes between stages never cuts the room in two;
+  // and of that first what cannot grow, so that it never moves.
+  enum class Order : std::uint8_t { rigid, lasting, passing };
+
+  static Order order_of(const LiveResource& live) {
+    if (live.resource.contents == Contents::discarded) {
+      return Order::passing;
+    }
+    const Requirement& need = live.requirement;
+    return need.minimum_bytes == need.preferred_bytes ? Order::rigid : Order::lasting;
+  }
+
+  Result<void> place_minima(Order order) {
     for (const LiveResource& live : stage_->live) {
-      if (!is_ours(live) || live.requirement.minimum_bytes == 0) {
+      if (!is_ours(live) || live.requirement.minimum_bytes == 0 || order_of(live) != order) {
         continue;
       }
       if (auto placed = reserve(live, live.requirement.minimum_bytes); !placed) {
@@ -176,7 +190,7 @@ class PoolPlacing {
     }
   }
 
-  // Every gap between fixed regions with what lies in it.
+  // Every gap between regions that do not move, with what lies in it.
   [[nodiscard]] std::vector<Region> grown() const {
     std::vector<Region> regions;
     ElasticGap gap{0, pool_.capacity_bytes, {}};
@@ -194,7 +208,7 @@ class PoolPlacing {
       gap.regions.clear();
     };
     for (const Region& region : planner_.planned()) {
-      if (fixed_.contains(region.id)) {
+      if (fixed_.contains(region.id) || order_of(*find_live(*stage_, region.id)) == Order::rigid) {
         close(region.offset);
         regions.push_back(region);
         gap.begin = region.offset + region.bytes;

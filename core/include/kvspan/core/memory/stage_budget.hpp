@@ -42,9 +42,16 @@ struct ChangeCost {
 };
 
 struct PoolCost {
-  MemoryPool pool;                  // capacity_bytes: what the stage needs, at its minimum
-  std::uint64_t payload_bytes = 0;  // without padding
+  MemoryPool pool;                   // capacity_bytes: what the stage needs, at its minimum
+  std::uint64_t base_alignment = 1;  // of the parent's first byte, at least
+  std::uint64_t payload_bytes = 0;   // without padding
   std::uint64_t padding_bytes = 0;
+};
+
+// What one parent must be, to hold every row.
+struct ParentNeed {
+  MemoryPool pool;                   // as lay_out() and an arena take it
+  std::uint64_t base_alignment = 1;  // of its first byte, at least
 };
 
 struct CostRow {
@@ -56,8 +63,7 @@ struct CostRow {
 
 struct StageBudget {
   std::vector<CostRow> rows;
-  std::vector<MemoryPool>
-      parents;  // the least capacity, and base alignment, that does for all rows
+  std::vector<ParentNeed> parents;  // the least that does for all rows, a pool
 
   // Of a kind: the parents, held all along, and the most known outside bytes of any row. Past 64
   // bits: UINT64_MAX.

@@ -56,12 +56,15 @@ struct StageLayout {
 // Places the live resources of a stage. Pure and deterministic; pools do not influence each other.
 //
 // A fixed region is taken over exactly, whatever its resource prefers by now. Then minima in
-// ascending id, first fit; a resource that needs nothing takes nothing. `elastic` then walks the
-// resources in rounds of ascending id, giving each one byte more while it is below what it prefers
-// and its gap (between fixed regions, as the minima were placed) still holds everything in it,
-// until a round gives nothing; one that needs nothing begins with a byte where one fits. It never
-// moves a resource to another gap, so `minimum` fits exactly when `elastic` does. Resources that
-// keep their contents get persistent regions.
+// ascending id, first fit: first of what keeps or rebuilds its contents and prefers no more, then
+// of what else keeps or rebuilds, then of the rest; a resource that needs nothing takes nothing.
+// `elastic` then walks the resources in rounds of ascending id, giving each one byte more while it
+// is below what it prefers and its gap (between regions that are fixed or placed first, as the
+// minima were placed) still holds everything in it, until a round gives nothing; one that needs
+// nothing begins with a byte where one fits. It never moves a resource to another gap, so `minimum`
+// fits exactly when `elastic` does. So where all that is kept prefers what it needs and lives in
+// all stages, as large in each, stages fit in any order where each fits alone. Regions of what
+// keeps or rebuilds its contents are persistent.
 //
 // Errc::invalid_argument: a pool or a fixed region that contradicts itself, the pools, the stage or
 // another one. Errc::not_found: no pool of the resource's kind in its domain. Errc::too_large: no
