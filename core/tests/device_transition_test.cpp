@@ -238,7 +238,7 @@ class DeviceMove : public Preparation {
 
   Result<void> acquire(const ArenaChange& arena) {
     for (const std::uint64_t id : tenant_->wanted_) {
-      if (tenant_->leases_.count(id) == 0 && arena.arena->find(id)) {
+      if (!tenant_->leases_.contains(id) && arena.arena->find(id)) {
         auto lease = arena.arena->acquire(id);
         if (!lease) {
           return tl::unexpected(lease.error());

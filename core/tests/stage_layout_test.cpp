@@ -75,6 +75,7 @@ std::vector<std::uint64_t> sizes_of(const Result<StageLayout>& layout) {
     sizes.emplace(region.id, region.bytes);
   }
   std::vector<std::uint64_t> by_id;
+  by_id.reserve(sizes.size());
   for (const auto& [id, bytes] : sizes) {
     by_id.push_back(bytes);
   }
@@ -306,14 +307,14 @@ class Oracle {
   bool run() {
     for (const int order : {0, 1, 2}) {
       for (const Want& want : case_.wants) {
-        if (sizes_.count(want.id) == 0 && want.minimum_bytes != 0 && order == order_of(want) &&
+        if (!sizes_.contains(want.id) && want.minimum_bytes != 0 && order == order_of(want) &&
             !first_fit(want, want.minimum_bytes)) {
           return false;
         }
       }
     }
     for (const Want& want : case_.wants) {
-      if (sizes_.count(want.id) == 0 && want.preferred_bytes != 0) {
+      if (!sizes_.contains(want.id) && want.preferred_bytes != 0) {
         (void)first_fit(want, 1);
       }
     }
@@ -323,7 +324,7 @@ class Oracle {
     for (bool gave = true; gave;) {
       gave = false;
       for (const Want& want : case_.wants) {
-        if (sizes_.count(want.id) != 0 && !is_fixed(want.id) &&
+        if (sizes_.contains(want.id) && !is_fixed(want.id) &&
             sizes_[want.id] < want.preferred_bytes) {
           ++sizes_[want.id];
           if (lay()) {

@@ -82,7 +82,7 @@ class Tenant : public TransitionConsumer {
   [[nodiscard]] Picture picture() const;
   [[nodiscard]] std::byte* bytes_of(std::uint64_t id) const;
 
-  [[nodiscard]] bool holds(std::uint64_t id) const { return leases_.count(id) != 0; }
+  [[nodiscard]] bool holds(std::uint64_t id) const { return leases_.contains(id); }
 
   Interruption on_step;
   std::function<Result<void>()> on_restorable;
@@ -109,6 +109,11 @@ class Tenant : public TransitionConsumer {
 // What a tenant prepared: it remembers what going back needs, once its work is over.
 class Move : public Preparation {
  public:
+  Move(const Move&) = delete;
+  Move& operator=(const Move&) = delete;
+  Move(Move&&) = delete;
+  Move& operator=(Move&&) = delete;
+
   explicit Move(Tenant& of) : tenant_(&of), former_(of.picture()) { ++of.ledger_->preparations; }
 
   ~Move() override {
@@ -235,7 +240,7 @@ inline void Tenant::acquire(const StageChange& change) {
   for (const ArenaChange& each : change.arenas) {
     for (const Region& region : each.arena->committed()) {
       const bool mine = std::count(wanted_.begin(), wanted_.end(), region.id) != 0;
-      if (mine && leases_.count(region.id) == 0) {
+      if (mine && !leases_.contains(region.id)) {
         leases_.emplace(region.id, std::move(each.arena->acquire(region.id).value()));
       }
     }
