@@ -46,7 +46,7 @@ Result<std::uint64_t> overlaid_bytes(const Plan& plan, const std::vector<Demand>
 TEST(PhaseStages, EveryPhaseHasItsComponentsAndNoIdleOnes) {
   PlanRequest request = long_context();
   request.arena_bytes = 1ULL << 30;
-  request.demands = {{"draft", "weights", 5000}, {"", "backend", 100}, {"draft", "scratch", 300}};
+  request.demands = {{"draft", "weights", 5000}, {"", "backend", 100}, {"draft", "weights", 300}};
   const Plan plan = kvspan::plan(request).value();
   const StageRequest stages = phase_stages(plan, request.demands, kDomain).value();
   ASSERT_EQ(stages.stages.size(), plan.phases.size());
@@ -60,7 +60,9 @@ TEST(PhaseStages, EveryPhaseHasItsComponentsAndNoIdleOnes) {
   }
   const std::vector<Requirement>& draft = stages.stages.back().requirements;
   EXPECT_EQ(draft[draft.size() - 2].resource, kFirstDemandResource);
+  EXPECT_EQ(draft[draft.size() - 2].minimum_bytes, 5120U);
   EXPECT_EQ(draft.back().resource, kFirstDemandResource + 2);
+  EXPECT_EQ(draft.back().minimum_bytes, 512U) << "of the same name, and another one";
   EXPECT_TRUE(plan_stages(stages).has_value());
 }
 

@@ -117,6 +117,12 @@ TEST_F(WorkspaceTest, GrantsChangeOnlyWhileNothingIsOut) {
   EXPECT_EQ(back.region().id, 3U);
   EXPECT_EQ(workspace.capacity_bytes(), 0U);
   EXPECT_EQ(workspace.take({8, 1}).error().code, Errc::invalid_argument);
+  workspace = attached();
+  ASSERT_TRUE(workspace.take({8, 1}).has_value());
+  (void)workspace.detach();
+  EXPECT_EQ(workspace.used_bytes(), 0U);
+  workspace = attached();
+  EXPECT_EQ(workspace.take({1000, 1})->offset, 128U);
 }
 
 TEST_F(WorkspaceTest, WhileItIsAttachedItsRegionStays) {
