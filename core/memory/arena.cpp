@@ -230,8 +230,17 @@ std::uint64_t Arena::generation() const {
   return state_->planner.generation();
 }
 
+kvspan_memory_t* Arena::memory() const {
+  return state_->parent.memory;
+}
+
 std::uint64_t Arena::capacity_bytes() const {
   return state_->parent.bytes;
+}
+
+std::uint64_t Arena::alignment() const {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->planner.alignment();
 }
 
 std::uint64_t Arena::used_bytes() const {

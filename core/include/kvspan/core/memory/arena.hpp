@@ -90,7 +90,14 @@ class Arena {
   [[nodiscard]] Result<Region> find(std::uint64_t id) const;
 
   [[nodiscard]] std::uint64_t generation() const;
+  // What the regions lie in; names it, keeps nothing.
+  [[nodiscard]] kvspan_memory_t* memory() const;
+
   [[nodiscard]] std::uint64_t capacity_bytes() const;
+
+  // The least alignment of a region's offset.
+  [[nodiscard]] std::uint64_t alignment() const;
+
   [[nodiscard]] std::uint64_t used_bytes() const;
   [[nodiscard]] std::uint64_t high_water_bytes() const;
   [[nodiscard]] std::uint64_t peak_bytes() const;
