@@ -61,7 +61,7 @@ Result<void> SessionState::refetch_tail(const PageKey& key,
                                         std::uint32_t slot,
                                         std::uint64_t rows) {
   SequenceHistory& history = sequences[key.sequence].history;
-  const HostPage source = host->page(history.block(key.page), key.layer);
+  const HostPage source = host->page(history.block(key.layer, key.page), key.layer);
   const DevicePage target = device_page(key, slot);
   std::vector<kvspan_segment_t> segments;
   for (const ByteRun& run : runs_of(plan.pages[key.layer], 0, rows, copy_alignment(limits))) {
@@ -189,7 +189,7 @@ Result<std::uint64_t> SessionState::publish(std::uint32_t layer,
   Waits behind;
   for (const PageRows& page : pages) {
     SequenceHistory& history = sequences[page.key.sequence].history;
-    const HostPage target = host->page(history.block(page.key.page), layer);
+    const HostPage target = host->page(history.block(layer, page.key.page), layer);
     behind.moment.merge(page.device.hazard->before_read());
     behind.moment.merge(history.hazard(layer, page.key.page).before_write());
     for (const ByteRun& run :

@@ -42,11 +42,11 @@ Result<void> SessionState::upload_resident(std::uint32_t sequence, std::uint64_t
   const std::uint64_t each = std::max(1U, plan.group_pages);
   for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
     const std::uint64_t end = std::min<std::uint64_t>(plan.resident_pages[layer], pages);
-    for (std::uint64_t first = 0; first < end; first += each) {
+    for (std::uint64_t first = history.first_page(layer); first < end; first += each) {
       std::vector<kvspan_segment_t> segments;
       Waits waits;
       for (std::uint64_t page = first; page < std::min(end, first + each); ++page) {
-        const HostPage source = host->page(history.block(page), layer);
+        const HostPage source = host->page(history.block(layer, page), layer);
         const DevicePage target = resident_page(sequence, layer, page);
         segments.push_back({source.memory,
                             parent,
@@ -74,6 +74,29 @@ Result<void> SessionState::upload_resident(std::uint32_t sequence, std::uint64_t
              : lanes->wait(LaneId::upload, lanes->last(LaneId::upload));
 }
 
+// The pages that a history of `tokens` tokens keeps, taken and filled by the host.
+Result<void> SessionState::fill_pages(SequenceHistory& history,
+                                      std::uint64_t tokens,
+                                      const PageSource& source) {
+  if (auto reserved = history.reserve(*host, tokens); !reserved) {
+    return reserved;
+  }
+  const std::uint64_t pages = (tokens + page_tokens() - 1) / page_tokens();
+  for (std::uint64_t page = 0; page < pages; ++page) {
+    for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
+      if (page < history.first_page(layer)) {
+        continue;
+      }
+      const HostPage target = host->page(history.block(layer, page), layer);
+      const std::size_t page_bytes = plan.pages[layer].page_bytes;
+      if (auto filled = source(layer, page, {target.address, page_bytes}); !filled) {
+        return filled;
+      }
+    }
+  }
+  return {};
+}
+
 Result<void> Session::load(SequenceId sequence, std::uint64_t tokens, const PageSource& source) {
   SessionState& state = *state_;
   if (auto checked = state.check_load(sequence, tokens); !checked) {
@@ -89,21 +112,18 @@ Result<void> Session::load(SequenceId sequence, std::uint64_t tokens, const Page
   state.drop_primed();
   state.tails->forget(sequence, 0);  // rows of a step that was given up may lie there
   SequenceHistory& history = state.sequences[sequence].history;
-  if (auto reserved = history.reserve(*state.host, tokens); !reserved) {
-    return reserved;
-  }
-  const std::uint64_t pages = (tokens + state.page_tokens() - 1) / state.page_tokens();
-  for (std::uint64_t page = 0; page < pages; ++page) {
-    for (std::uint32_t layer = 0; layer < state.plan.pages.size(); ++layer) {
-      const HostPage target = state.host->page(history.block(page), layer);
-      const std::size_t page_bytes = state.plan.pages[layer].page_bytes;
-      if (auto filled = source(layer, page, {target.address, page_bytes}); !filled) {
-        return filled;
-      }
+  history.release(*state.host, tokens);
+  auto filled = state.fill_pages(history, tokens, source);
+  if (filled) {
+    const std::uint64_t page = state.page_tokens();
+    filled = state.upload_resident(sequence, (tokens + page - 1) / page);
+    if (!filled) {
+      filled = tl::unexpected(state.fail_step(std::move(filled).error()));
     }
   }
-  if (auto sent = state.upload_resident(sequence, pages); !sent) {
-    return tl::unexpected(state.fail_step(std::move(sent).error()));
+  if (!filled) {
+    history.release(*state.host);
+    return filled;
   }
   history.load(tokens);
   return {};

@@ -139,6 +139,7 @@ PlanRequest plan_request(const Backend& backend, const SessionOptions& options) 
   request.prefill_rows_max = options.prefill_rows_max;
   request.prefill_rows_fixed = options.prefill_rows_fixed;
   request.decode_rows = options.decode_rows;
+  request.rewind_tokens = options.rewind_tokens;
   request.capabilities = capabilities_of(backend, options);
   request.stream = options.stream;
   request.import_alignment = backend.info().import_alignment;
@@ -309,17 +310,14 @@ Result<void> SessionState::check_scratch() const {
 Result<void> SessionState::make_streams() {
   HostPagesOptions host_options;
   host_options.limit_bytes = options.host_bytes_max;
+  host_options.classes = plan.host_classes;
   std::uint32_t resident_hazards = 0;
   for (std::size_t layer = 0; layer < plan.pages.size(); ++layer) {
     host_options.page_bytes.push_back(plan.pages[layer].page_bytes);
     resident_firsts.push_back(resident_hazards);
     resident_hazards += plan.resident_pages[layer];
   }
-  auto pages = HostPages::create(backend, std::move(host_options));
-  if (!pages) {
-    return tl::unexpected(std::move(pages).error());
-  }
-  host.emplace(std::move(*pages));
+  host.emplace(backend, std::move(host_options));
   auto created = Lanes::create(backend, options.lanes);
   if (!created) {
     return tl::unexpected(std::move(created).error());
@@ -342,7 +340,8 @@ void SessionState::make_calls() {
         if (memory == parent) {
           return plan.regions.total_bytes();
         }
-        return host->owns(memory) ? host->chunk_bytes() : kEngineMemory;
+        const std::uint64_t chunk_bytes = host->chunk_bytes(memory);
+        return chunk_bytes != 0 ? chunk_bytes : kEngineMemory;
       },
       options.checks);
 }

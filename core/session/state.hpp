@@ -117,10 +117,14 @@ struct SessionState {
 
   // ---- load.cpp
   Result<void> check_load(std::uint32_t sequence, std::uint64_t tokens) const;
+  Result<void> fill_pages(SequenceHistory& history, std::uint64_t tokens, const PageSource& source);
   Result<void> upload_resident(std::uint32_t sequence, std::uint64_t pages);
 
   // ---- step.cpp
   Result<void> check_health();
+  [[nodiscard]] Moment reached() const;
+  Error fail_behind(Error error);
+  Result<void> retire(SequenceHistory& history, std::uint64_t tokens, Moment& settled);
   Result<void> check_step(std::span<const StepRows> rows, Phase phase) const;
   std::uint64_t order_split_tokens(std::uint32_t layer, const StepPart& part, Phase phase) const;
   std::vector<PageGroup> demanded(const std::vector<StepPart>& parts, Phase phase) const;

@@ -198,7 +198,17 @@ Result<std::uint64_t> SessionState::fetch(const PageGroup& group,
   Waits waits;
   for (std::size_t index = 0; index < group.units.size(); ++index) {
     const PageUnit& unit = group.units[index];
-    const HostPage source = host->page(history.block(unit.page), group.layer);
+    if (unit.page < history.first_page(group.layer)) {
+      return tl::unexpected(Error{Errc::internal,
+                                  "page " + std::to_string(unit.page) + " of layer " +
+                                      std::to_string(group.layer) +
+                                      " was given up although a row sees it; report this bug",
+                                  0,
+                                  0,
+                                  0,
+                                  "history"});
+    }
+    const HostPage source = host->page(history.block(group.layer, unit.page), group.layer);
     const std::uint64_t target = slots_lease.range().offset + slots[index] * plan.slot_bytes;
     if (unit.rows == page_tokens()) {
       add_segment(segments,
@@ -249,11 +259,55 @@ Result<void> SessionState::check_health() {
     return tl::unexpected(fail_step(wrong_step("cancelled between steps")));
   }
   if (auto healthy = lanes->health(); !healthy) {
-    Error error = fail_step(std::move(healthy).error());
-    error.message += "; sequences fell back to their last complete commits, ask for their tokens";
-    return tl::unexpected(std::move(error));
+    return tl::unexpected(fail_behind(std::move(healthy).error()));
   }
   return {};
+}
+
+// Work behind a commit failed.
+Error SessionState::fail_behind(Error error) {
+  Error failed_step = fail_step(std::move(error));
+  failed_step.message +=
+      "; sequences fell back to their last complete commits, ask for their tokens";
+  return failed_step;
+}
+
+Moment SessionState::reached() const {
+  Moment reached;
+  for (const LaneId lane : {LaneId::compute, LaneId::upload, LaneId::download}) {
+    reached.merge(Moment::at(lane, lanes->reached(lane)));
+  }
+  return reached;
+}
+
+// Gives back what no later row sees, as far as work has settled; waits for work only where the
+// history would hold more than the plan gave it.
+Result<void> SessionState::retire(SequenceHistory& history, std::uint64_t tokens, Moment& settled) {
+  for (;; settled = reached()) {
+    history.prove(settled);
+    counters.retired_pages += history.retire(*host, settled);
+    if (history.fits(tokens, plan.host_pages)) {
+      return {};
+    }
+    const std::optional<Moment> awaited = history.awaited();
+    if (!awaited) {
+      return tl::unexpected(Error{Errc::internal,
+                                  "a history of " + std::to_string(tokens) +
+                                      " tokens holds more host pages than the plan gave it; "
+                                      "report this bug",
+                                  0,
+                                  0,
+                                  0,
+                                  "history"});
+    }
+    for (const LaneId lane : {LaneId::compute, LaneId::upload, LaneId::download}) {
+      if (awaited->of(lane) != 0) {
+        if (auto waited = lanes->wait(lane, awaited->of(lane)); !waited) {
+          return waited;
+        }
+      }
+    }
+  }
 }
 
 Result<void> Session::begin_step(std::span<const StepRows> rows, Phase phase) {
@@ -268,17 +322,16 @@ Result<void> Session::begin_step(std::span<const StepRows> rows, Phase phase) {
   if (auto checked = state.check_step(rows, phase); !checked) {
     return checked;
   }
-  Moment reached;
-  for (const LaneId lane : {LaneId::compute, LaneId::upload, LaneId::download}) {
-    reached.merge(Moment::at(lane, state.lanes->reached(lane)));
-  }
   Step step;
   step.phase = phase;
   std::uint32_t first_row = 0;
+  Moment settled = state.reached();
   for (const StepRows& part : rows) {
     SequenceHistory& history = state.sequences[part.sequence].history;
-    history.prove(reached);
     const std::uint64_t tokens = history.committed_tokens();
+    if (auto retired = state.retire(history, tokens + part.rows, settled); !retired) {
+      return tl::unexpected(state.fail_behind(std::move(retired).error()));
+    }
     if (auto reserved = history.reserve(*state.host, tokens + part.rows); !reserved) {
       return reserved;
     }

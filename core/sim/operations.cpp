@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A scenario's operations, but for steps (steps.cpp).
 #include "runner.hpp"
+#include "windows.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -53,6 +54,14 @@ void Runner::truncate(const Op& op) {
     return;
   }
   const std::uint64_t tokens = life->tokens() - op.rows % (life->tokens() + 1);
+  if (tokens != 0 && tokens < life->cut_limit()) {
+    if (!doubtful_) {
+      expect_refusal("truncate behind a window",
+                     session_->truncate(life->sequence(), tokens),
+                     Errc::too_large);
+    }
+    return;
+  }
   if (called(
           "truncate", Strict::no, [&] { return session_->truncate(life->sequence(), tokens); })) {
     life->truncate(tokens);
@@ -85,6 +94,10 @@ void Runner::load(const Op& op) {
   if (called(
           "load", Strict::yes, [&] { return session_->load(life->sequence(), tokens, source); })) {
     life->load(tokens, generation);
+    life->limit_cuts(cut_limit(options_, tokens));
+    if (doubtful_) {
+      learn_limits();
+    }
     doubtful_ = false;
   }
 }

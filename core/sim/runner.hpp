@@ -126,6 +126,8 @@ class Runner {
   void fall(const Before& before, const Error& error);
   void expect_refusal(const char* call, const Result<void>& result, Errc code);
   void check_begun();
+  void learn_limits();
+  void check_held(const Counters& now);
   void check_idle();
 
   [[nodiscard]] bool stop() const { return trouble_.found(); }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kvspan/core/error.hpp"
+#include "kvspan/core/history/host_chunk.hpp"
 #include "kvspan/core/layout/geometry.hpp"
 #include "kvspan/core/policy/step_time.hpp"
 #include "kvspan/kvspan.h"
@@ -72,6 +73,7 @@ struct PlanRequest {
   std::uint32_t prefill_rows_max = 1024;  // rows a sequence and step; the planner may choose fewer
   std::uint32_t prefill_rows_fixed = 0;   // not 0: exactly this many, or refuse
   std::uint32_t decode_rows = 1;          // rows a sequence and step, 1..64
+  std::uint64_t rewind_tokens = 64;       // as SessionOptions::rewind_tokens
   std::uint64_t arena_bytes = 0;          // 0 = only tell the minimum
   std::uint64_t pinnable_bytes = UINT64_MAX;  // host memory that the device may reach, measured
   std::uint64_t import_alignment = 1;         // of the device; pinned chunks are multiples of it
@@ -145,10 +147,12 @@ struct Plan {
   std::uint32_t pages_a_sequence = 0;  // of one layer at context_tokens
   std::uint64_t alignment = 0;         // of every region
   std::uint64_t minimum_arena_bytes = 0;
-  StepTime predicted;               // of a decode step at context_tokens; 0 where no link is known
+  StepTime predicted;  // of a decode step at context_tokens; 0 where no link is known
+  std::vector<HostClass> host_classes;    // layers whose host pages are given back together
+  std::vector<std::uint32_t> host_pages;  // [class] of one sequence, held on the host at most
   std::uint64_t history_bytes = 0;  // host bytes of all sequences at context_tokens, page-padded
   std::uint64_t pinned_bytes = 0;   // of the chunks that hold them: what is pinned at the end
-  std::uint64_t pinned_chunk_bytes = 0;  // pinned at a time, as histories grow
+  std::uint64_t pinned_chunk_bytes = 0;  // a chunk of every class: pinned at a time, as they grow
 
   // What is compared with arena_bytes.
   [[nodiscard]] std::uint64_t total_bytes() const { return regions.total_bytes() + reserved_bytes; }
@@ -168,6 +172,13 @@ struct Plan {
                                           std::uint64_t window_tokens,
                                           std::uint32_t rows,
                                           std::uint32_t page_tokens);
+
+// Pages of a layer of a class that one sequence holds on the host at most, in steps of up to `rows`
+// rows: those that are kept, of a step whose rows are on their way, and of the step behind it.
+[[nodiscard]] std::uint64_t kept_pages(std::uint64_t context_tokens,
+                                       std::uint64_t kept_tokens,
+                                       std::uint32_t rows,
+                                       std::uint32_t page_tokens);
 
 // tail(rows) of the contract: ceil((rows + page - 1) / page) + 1 pages a sequence and layer.
 [[nodiscard]] constexpr std::uint32_t tail_pages(std::uint32_t rows, std::uint32_t page_tokens) {

@@ -17,6 +17,8 @@ struct Counters {
   std::uint64_t resident_attended_pages = 0;  // of those, read where they lie
   std::uint64_t device_bytes_high_water = 0;  // everything core holds on the device, at most
   std::uint64_t host_bytes = 0;               // history chunks now
+  std::uint64_t host_held_bytes = 0;          // of those, pages that sequences hold
+  std::uint64_t retired_pages = 0;  // given back behind windows, over all layers and sequences
   // Slots now: free + protected + in flight = total.
   std::uint32_t slots_total = 0;
   std::uint32_t slots_free = 0;

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine may rely on where layers have windows: how far a sequence can be cut, and how
+// many host pages a session holds at most. By the contract's words, without core's functions.
+// Private to core/sim.
+#pragma once
+
+#include "kvspan/core/session/session.hpp"
+
+#include <cstdint>
+
+namespace kvspan::sim {
+
+// The fewest tokens, but for 0, that a sequence may be cut to after it had `tokens` tokens.
+[[nodiscard]] std::uint64_t cut_limit(const SessionOptions& options, std::uint64_t tokens);
+
+// Bytes of history pages that all sequences hold at most, in chunks of up to `rows` rows.
+[[nodiscard]] std::uint64_t held_bytes_max(const SessionOptions& options,
+                                           const Plan& plan,
+                                           std::uint32_t rows);
+
+}  // namespace kvspan::sim
