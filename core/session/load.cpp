@@ -36,38 +36,17 @@ Result<void> SessionState::check_load(std::uint32_t sequence, std::uint64_t toke
   return {};
 }
 
-// As many pages a submit as the backend was prepared for.
-Result<void> SessionState::upload_resident(std::uint32_t sequence, std::uint64_t pages) {
-  SequenceHistory& history = sequences[sequence].history;
-  const std::uint64_t each = std::max(1U, plan.group_pages);
+// Resident pages that a row behind `tokens` tokens sees, or may after a truncation.
+Result<void> SessionState::upload_resident(std::uint32_t sequence, std::uint64_t tokens) {
+  const std::uint64_t pages = (tokens + page_tokens() - 1) / page_tokens();
   for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
-    const std::uint64_t end = std::min<std::uint64_t>(plan.resident_pages[layer], pages);
-    for (std::uint64_t first = history.first_page(layer); first < end; first += each) {
-      std::vector<kvspan_segment_t> segments;
-      Waits waits;
-      for (std::uint64_t page = first; page < std::min(end, first + each); ++page) {
-        const HostPage source = host->page(history.block(layer, page), layer);
-        const DevicePage target = resident_page(sequence, layer, page);
-        segments.push_back({source.memory,
-                            parent,
-                            source.offset,
-                            target.offset,
-                            plan.pages[layer].page_bytes,
-                            1,
-                            0,
-                            0});
-        waits.moment.merge(target.hazard->before_write());
-      }
-      auto value = copy(LaneId::upload, waits, segments);
-      if (!value) {
-        return tl::unexpected(std::move(value).error());
-      }
-      const Moment done = Moment::at(LaneId::upload, *value);
-      for (std::uint64_t page = first; page < std::min(end, first + each); ++page) {
-        history.hazard(layer, page).read.merge(done);
-        *resident_page(sequence, layer, page).hazard = Hazard{done, {}};
-      }
+    const std::uint64_t first = rolls(layer) ? first_visible_page(layer, tokens)
+                                             : sequences[sequence].history.first_page(layer);
+    const PageRange resident{first, std::max(first, std::min(resident_end(layer), pages))};
+    if (auto brought = bring_resident(sequence, layer, resident); !brought) {
+      return brought;
     }
+    sequences[sequence].rolled_from[layer] = first;
   }
   return lanes->last(LaneId::upload) == 0
              ? Result<void>{}
@@ -115,8 +94,7 @@ Result<void> Session::load(SequenceId sequence, std::uint64_t tokens, const Page
   history.release(*state.host, tokens);
   auto filled = state.fill_pages(history, tokens, source);
   if (filled) {
-    const std::uint64_t page = state.page_tokens();
-    filled = state.upload_resident(sequence, (tokens + page - 1) / page);
+    filled = state.upload_resident(sequence, tokens);
     if (!filled) {
       filled = tl::unexpected(state.fail_step(std::move(filled).error()));
     }

@@ -25,9 +25,9 @@ constexpr std::uint32_t kPrefillItems = 8;
 constexpr std::uint32_t kTilesAtOnceMax = 3072;
 
 // Tokens of a wave lie in at most two spans a fetched unit (rows from the midst of a tile are one
-// alone), one for the tail, one for the resident run.
+// alone), one for the tail, two for resident pages, which may roll.
 std::uint32_t spans_max(const SessionOptions& options) {
-  return 2 * std::max(options.stream.group_pages, kGroupPagesMax) + 2;
+  return 2 * std::max(options.stream.group_pages, kGroupPagesMax) + 3;
 }
 
 // The most that one submit of this session can hold, so that the backend allocates nothing later.

@@ -81,6 +81,8 @@ Result<void> SessionState::recover() {
   for (Sequence& sequence : sequences) {
     sequence.history.fall_back(settled);
     std::fill(sequence.resident.begin(), sequence.resident.end(), Hazard{});
+    // A place that a window rolled through may have been the destination of what failed.
+    std::fill(sequence.rolled_from.begin(), sequence.rolled_from.end(), UINT64_MAX);
   }
   drop_primed();
   ring->reset();
@@ -154,6 +156,7 @@ Result<SequenceId> Session::add_sequence() {
   }
   Sequence sequence{SequenceHistory(state.plan.host_classes, state.page_tokens()),
                     std::vector<Hazard>(resident),
+                    std::vector<std::uint64_t>(state.plan.pages.size()),
                     true};
   state.sequences.push_back(std::move(sequence));
   return static_cast<SequenceId>(state.sequences.size() - 1);

@@ -35,7 +35,8 @@ enum RegionId : std::uint64_t {
 
 struct Sequence {
   SequenceHistory history;
-  std::vector<Hazard> resident;  // [layer, page]: the arena's resident pages of this sequence
+  std::vector<Hazard> resident;  // [layer, place]: the arena's resident pages of this sequence
+  std::vector<std::uint64_t> rolled_from;  // [layer] the first page that did not roll out of them
   bool live = false;
 };
 
@@ -118,7 +119,15 @@ struct SessionState {
   // ---- load.cpp
   Result<void> check_load(std::uint32_t sequence, std::uint64_t tokens) const;
   Result<void> fill_pages(SequenceHistory& history, std::uint64_t tokens, const PageSource& source);
-  Result<void> upload_resident(std::uint32_t sequence, std::uint64_t pages);
+  Result<void> upload_resident(std::uint32_t sequence, std::uint64_t tokens);
+
+  // ---- resident.cpp
+  [[nodiscard]] bool rolls(std::size_t layer) const;
+  [[nodiscard]] std::uint64_t resident_end(std::size_t layer) const;
+  DevicePage resident_page(std::uint32_t sequence, std::uint32_t layer, std::uint64_t page);
+  void note_rolled(std::uint32_t sequence, std::size_t layer, std::uint64_t page);
+  Result<void> bring_resident(std::uint32_t sequence, std::uint32_t layer, PageRange pages);
+  Result<void> refill(std::uint32_t sequence);
 
   // ---- step.cpp
   Result<void> check_health();
@@ -136,13 +145,13 @@ struct SessionState {
                 const PageUnit& unit,
                 const PagePlaces& places) const;
   Result<std::uint64_t> fetch(const PageGroup& group, const std::vector<std::uint32_t>& slots);
+  Result<HostPage> host_page(std::uint32_t sequence, std::uint32_t layer, std::uint64_t page) const;
   void drop_primed();
 
   // ---- layer_step.cpp
   Result<DevicePage> tail_page(const StepPart& part, std::uint32_t layer, std::uint64_t page);
   Result<void> refetch_tail(const PageKey& key, std::uint32_t slot, std::uint64_t rows);
   DevicePage device_page(const PageKey& key, std::uint32_t slot);
-  DevicePage resident_page(std::uint32_t sequence, std::uint32_t layer, std::uint64_t page);
   Result<std::uint64_t> copy(LaneId lane,
                              const Waits& waits,
                              const std::vector<kvspan_segment_t>& segments);

@@ -168,6 +168,24 @@ void SessionState::drop_primed() {
   prefetch->cancel();
 }
 
+// A page of the history that is about to be read.
+Result<HostPage> SessionState::host_page(std::uint32_t sequence,
+                                         std::uint32_t layer,
+                                         std::uint64_t page) const {
+  const SequenceHistory& history = sequences[sequence].history;
+  if (page < history.first_page(layer)) {
+    return tl::unexpected(Error{Errc::internal,
+                                "page " + std::to_string(page) + " of layer " +
+                                    std::to_string(layer) +
+                                    " was given up although a row sees it; report this bug",
+                                0,
+                                0,
+                                0,
+                                "history"});
+  }
+  return host->page(history.block(layer, page), layer);
+}
+
 // Rows from the midst of a tile, K's and V's, lie in the slot where its first ones would, so that a
 // span begins aligned.
 void SessionState::add_part(std::vector<kvspan_segment_t>& segments,
@@ -198,23 +216,16 @@ Result<std::uint64_t> SessionState::fetch(const PageGroup& group,
   Waits waits;
   for (std::size_t index = 0; index < group.units.size(); ++index) {
     const PageUnit& unit = group.units[index];
-    if (unit.page < history.first_page(group.layer)) {
-      return tl::unexpected(Error{Errc::internal,
-                                  "page " + std::to_string(unit.page) + " of layer " +
-                                      std::to_string(group.layer) +
-                                      " was given up although a row sees it; report this bug",
-                                  0,
-                                  0,
-                                  0,
-                                  "history"});
+    const auto source = host_page(group.sequence, group.layer, unit.page);
+    if (!source) {
+      return tl::unexpected(source.error());
     }
-    const HostPage source = host->page(history.block(group.layer, unit.page), group.layer);
     const std::uint64_t target = slots_lease.range().offset + slots[index] * plan.slot_bytes;
     if (unit.rows == page_tokens()) {
       add_segment(segments,
-                  {source.memory, parent, source.offset, target, layout.page_bytes, 1, 0, 0});
+                  {source->memory, parent, source->offset, target, layout.page_bytes, 1, 0, 0});
     } else {
-      add_part(segments, layout, unit, {source.memory, source.offset, parent, target});
+      add_part(segments, layout, unit, {source->memory, source->offset, parent, target});
     }
     waits.moment.merge(history.hazard(group.layer, unit.page).before_read());
     waits.moment.merge(ring->hazard(slots[index]).before_write());
@@ -334,6 +345,9 @@ Result<void> Session::begin_step(std::span<const StepRows> rows, Phase phase) {
     }
     if (auto reserved = history.reserve(*state.host, tokens + part.rows); !reserved) {
       return reserved;
+    }
+    if (auto refilled = state.refill(part.sequence); !refilled) {
+      return tl::unexpected(state.fail_step(std::move(refilled).error()));
     }
     step.parts.push_back({part.sequence, part.rows, first_row, tokens, tokens});
     first_row += part.rows;

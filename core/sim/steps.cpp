@@ -244,6 +244,8 @@ void Runner::check_counted(const std::vector<std::pair<Life*, std::uint32_t>>& p
   std::uint64_t streamed = 0;
   for (std::size_t layer = 0; layer < options_.geometry.layers.size(); ++layer) {
     const std::uint64_t window = options_.geometry.layers[layer].window_tokens;
+    const Plan& plan = session_->plan();
+    const bool whole = rolls(options_, plan, layer, std::max(plan.prefill_rows, plan.decode_rows));
     for (const auto& [life, count] : parts) {
       const std::uint64_t first = life->tokens();
       const std::uint64_t begin =
@@ -252,7 +254,7 @@ void Runner::check_counted(const std::vector<std::pair<Life*, std::uint32_t>>& p
       seen += end - begin;
       const std::uint64_t complete = first / page;
       const std::uint64_t from =
-          std::max<std::uint64_t>(begin, session_->plan().resident_pages[layer]);
+          whole ? complete : std::max<std::uint64_t>(begin, plan.resident_pages[layer]);
       streamed += complete > from ? complete - from : 0;
     }
   }

@@ -32,6 +32,18 @@ std::uint64_t cut_limit(const SessionOptions& options, std::uint64_t tokens) {
   return limit;
 }
 
+bool rolls(const SessionOptions& options, const Plan& plan, std::size_t layer, std::uint32_t rows) {
+  const std::uint64_t window = options.geometry.layers[layer].window_tokens;
+  if (window == 0 || window >= options.context_tokens) {
+    return false;
+  }
+  const std::uint64_t page = options.geometry.page_tokens;
+  const std::uint64_t tokens = window - 1 + rows;
+  // They touch the most pages when their first is a page's last.
+  const std::uint64_t pages = 1 + (tokens - 1 + page - 1) / page;
+  return plan.resident_pages[layer] >= std::min<std::uint64_t>(pages, plan.pages_a_sequence);
+}
+
 std::uint64_t held_bytes_max(const SessionOptions& options, const Plan& plan, std::uint32_t rows) {
   const std::uint64_t page = options.geometry.page_tokens;
   const std::uint64_t all = (options.context_tokens + page - 1) / page;

@@ -13,6 +13,13 @@ namespace kvspan::sim {
 // The fewest tokens, but for 0, that a sequence may be cut to after it had `tokens` tokens.
 [[nodiscard]] std::uint64_t cut_limit(const SessionOptions& options, std::uint64_t tokens);
 
+// Whether a layer's resident pages are enough for all that steps of up to `rows` rows see of its
+// window: then it never streams, however far it slides.
+[[nodiscard]] bool rolls(const SessionOptions& options,
+                         const Plan& plan,
+                         std::size_t layer,
+                         std::uint32_t rows);
+
 // Bytes of history pages that all sequences hold at most, in chunks of up to `rows` rows.
 [[nodiscard]] std::uint64_t held_bytes_max(const SessionOptions& options,
                                            const Plan& plan,

@@ -175,6 +175,12 @@ TEST(BudgetGolden, WindowsHoldTheirBoundOnTheHost) {
   EXPECT_EQ(plan(request)->history_bytes, 62 * 2048 * kPage);
   request.rewind_tokens = 0;
   EXPECT_EQ(plan(request)->host_pages.back(), 49U);
+  // Resident they roll in what a step sees: 1,024 + 1,023 tokens touch 33 pages.
+  request.arena_bytes = 64 * kGiB;
+  const auto resident = plan(request);
+  ASSERT_TRUE(resident.has_value()) << resident.error().message;
+  EXPECT_EQ(resident->mode, PlanMode::resident);
+  EXPECT_EQ(resident->regions.resident_bytes, (10 * 2048 + 52 * 33) * kPage);  // 10.84 GiB
 }
 
 // Frames of a pool, and the published layouts of forks that balance exactly.

@@ -199,6 +199,50 @@ TEST(SessionWindow, ATruncationBehindAWindowIsRefusedWithWhatCanBeLeft) {
   }
 }
 
+// Everything resident: windows roll in a few pages, and go back behind a cut.
+TEST(SessionWindow, AWindowRollsInItsResidentPages) {
+  StubRig calm;
+  for (const std::uint64_t window : {1ULL, 5ULL, 21ULL, 64ULL}) {
+    SCOPED_TRACE("window " + std::to_string(window));
+    SessionOptions options = windowed_options(kResidentArena);
+    options.rewind_tokens = 90;
+    options.geometry.layers[2].window_tokens = window;
+    SessionOptions streams = options;
+    streams.stream.resident_pages_max = 0;
+    streams.arena_bytes = minimum_of(calm.backend(), streams);
+    const auto run = [&](const SessionOptions& of, Counters* counters, Plan* plan) {
+      StubRig rig({{"queues", "shuffled"}, {"seed", std::to_string(window)}});
+      auto session = Session::open(rig.backend(), of);
+      EXPECT_TRUE(session.has_value()) << session.error().message;
+      const SequenceId sequence = *session->add_sequence();
+      Engine engine(rig.backend(), *session, of, 16);
+      Outputs outputs;
+      std::uint64_t tokens = 0;
+      for (const std::uint64_t to : {100ULL, 400ULL, 411ULL, 430ULL}) {
+        EXPECT_TRUE(engine.prefill(sequence, 7, tokens, to, 16, &outputs).has_value());
+        EXPECT_TRUE(engine.decode(sequence, 8, to, to + 12, &outputs).has_value());
+        tokens = to + 12 - 70;
+        EXPECT_TRUE(session->truncate(sequence, tokens).has_value());
+      }
+      *counters = session->counters();
+      *plan = session->plan();
+      return outputs;
+    };
+    Counters resident;
+    Counters streamed;
+    Plan rolling;
+    Plan minimum;
+    EXPECT_TRUE(same_bits(run(options, &resident, &rolling), run(streams, &streamed, &minimum)));
+    EXPECT_EQ(rolling.mode, PlanMode::resident);
+    EXPECT_EQ(rolling.resident_pages[0], rolling.pages_a_sequence);
+    EXPECT_EQ(rolling.resident_pages[2], visible_pages(700, window, 16, kPage));
+    EXPECT_EQ(resident.streamed_pages, 0U);
+    EXPECT_GT(resident.moved_bytes, 0U) << "pages that had rolled on come back behind each cut";
+    EXPECT_GT(streamed.streamed_pages, 0U);
+    EXPECT_EQ(streamed.moved_bytes, 0U);
+  }
+}
+
 // However long a history becomes and however far the engine runs ahead, the host holds what the
 // plan says.
 TEST(SessionWindow, HostBytesStayAtTheirBound) {

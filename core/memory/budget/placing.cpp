@@ -12,7 +12,7 @@ namespace kvspan {
 
 namespace {
 
-StepLoad load_of(const Basis& basis) {
+StepLoad load_of(const Basis& basis, const Plan& plan) {
   const StreamOptions& stream = basis.request.stream;
   StepLoad load;
   for (std::size_t layer = 0; layer < basis.pages.size(); ++layer) {
@@ -20,6 +20,7 @@ StepLoad load_of(const Basis& basis) {
     of.page_bytes = basis.pages[layer].page_bytes;
     of.window_pages =
         basis.visible_pages[layer] == basis.pages_a_sequence ? 0 : basis.visible_pages[layer];
+    of.rolling_pages = plan.rolling_pages[layer];
     of.gap_ns = static_cast<double>(stream.gap_ns);
     of.attend_page_ns =
         stream.attend_bytes_s == 0
@@ -70,7 +71,7 @@ bool place(const Basis& basis, std::uint64_t spare_bytes, Plan& out) {
   std::optional<Placement> placement;
   if (basis.request.stream.rule == PlacementRule::overlap) {
     placement = overlap_placement(basis, pool);
-  } else if (auto best = best_placement(load_of(basis), pool)) {
+  } else if (auto best = best_placement(load_of(basis, out), pool)) {
     placement = std::move(*best);
   }
   if (!placement || placement->ring_slots < 2) {
@@ -91,7 +92,7 @@ StepTime predicted_step(const Basis& basis, const Plan& plan) {
   }
   Placement placement{plan.ring_slots, plan.group_pages, {}};
   placement.resident_pages.assign(plan.resident_pages.begin(), plan.resident_pages.end());
-  return predict(load_of(basis), placement);
+  return predict(load_of(basis, plan), placement);
 }
 
 }  // namespace kvspan

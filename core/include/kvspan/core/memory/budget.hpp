@@ -130,9 +130,11 @@ struct Plan {
   PlanRegions regions;
   std::uint64_t reserved_bytes = 0;  // demands of every phase: counted, not allocated by core
   std::vector<PhaseBudget> phases;
-  std::vector<PageLayout> pages;              // [layer]
-  std::vector<std::uint32_t> visible_pages;   // [layer] of one sequence, in a decode step
-  std::vector<std::uint32_t> resident_pages;  // [layer] first pages of every sequence
+  std::vector<PageLayout> pages;             // [layer]
+  std::vector<std::uint32_t> visible_pages;  // [layer] of one sequence, in a decode step
+  std::vector<std::uint32_t> rolling_pages;  // [layer] that hold all a window's rows see; 0 = none
+  // [layer] of every sequence: its first pages; of a window as many as roll, or none.
+  std::vector<std::uint32_t> resident_pages;
   std::vector<std::uint64_t>
       resident_offsets;  // [layer] bytes from the start of a sequence's resident part
   std::uint64_t resident_sequence_bytes = 0;  // resident part of one sequence
