@@ -36,23 +36,6 @@ Result<void> SessionState::check_load(std::uint32_t sequence, std::uint64_t toke
   return {};
 }
 
-// Resident pages that a row behind `tokens` tokens sees, or may after a truncation.
-Result<void> SessionState::upload_resident(std::uint32_t sequence, std::uint64_t tokens) {
-  const std::uint64_t pages = (tokens + page_tokens() - 1) / page_tokens();
-  for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
-    const std::uint64_t first = rolls(layer) ? first_visible_page(layer, tokens)
-                                             : sequences[sequence].history.first_page(layer);
-    const PageRange resident{first, std::max(first, std::min(resident_end(layer), pages))};
-    if (auto brought = bring_resident(sequence, layer, resident); !brought) {
-      return brought;
-    }
-    sequences[sequence].rolled_from[layer] = first;
-  }
-  return lanes->last(LaneId::upload) == 0
-             ? Result<void>{}
-             : lanes->wait(LaneId::upload, lanes->last(LaneId::upload));
-}
-
 // The pages that a history of `tokens` tokens keeps, taken and filled by the host.
 Result<void> SessionState::fill_pages(SequenceHistory& history,
                                       std::uint64_t tokens,
@@ -93,18 +76,23 @@ Result<void> Session::load(SequenceId sequence, std::uint64_t tokens, const Page
   SequenceHistory& history = state.sequences[sequence].history;
   history.release(*state.host, tokens);
   auto filled = state.fill_pages(history, tokens, source);
-  if (filled) {
-    filled = state.upload_resident(sequence, tokens);
-    if (!filled) {
-      filled = tl::unexpected(state.fail_step(std::move(filled).error()));
-    }
-  }
   if (!filled) {
     history.release(*state.host);
     return filled;
   }
   history.load(tokens);
-  return {};
+  std::fill(state.sequences[sequence].missing.begin(),
+            state.sequences[sequence].missing.end(),
+            kAllPages);
+  auto brought = state.refill(sequence);
+  if (brought && state.sequences[sequence].filled != 0) {
+    brought = state.lanes->wait(LaneId::upload, state.sequences[sequence].filled);
+  }
+  if (!brought) {
+    brought = tl::unexpected(state.fail_step(std::move(brought).error()));
+    history.release(*state.host);
+  }
+  return brought;
 }
 
 }  // namespace kvspan

@@ -76,6 +76,7 @@ void SessionState::add_groups(Wave& wave, std::span<const FetchedGroup> fetched)
     std::uint32_t slot;
   };
 
+  groups_attended += fetched.size();
   std::vector<Fetched> order;
   for (const FetchedGroup& group : fetched) {
     for (std::size_t index = 0; index < group.slots.size(); ++index) {

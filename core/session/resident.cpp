@@ -30,9 +30,9 @@ DevicePage SessionState::resident_page(std::uint32_t sequence,
 
 // A row goes to this resident page: what rolled out of its place is gone.
 void SessionState::note_rolled(std::uint32_t sequence, std::size_t layer, std::uint64_t page) {
-  std::uint64_t& from = sequences[sequence].rolled_from[layer];
   const std::uint64_t count = plan.resident_pages[layer];
-  from = std::max(from, page + 1 > count ? page + 1 - count : 0);
+  std::uint64_t& end = sequences[sequence].missing[layer].end;
+  end = rolls(layer) && page >= count ? std::max(end, page + 1 - count) : end;
 }
 
 // Copies pages up, as many a submit as the backend was prepared for.
@@ -75,22 +75,33 @@ Result<void> SessionState::bring_resident(std::uint32_t sequence,
   return {};
 }
 
-// After a truncation or a failure a window begins before pages that had rolled on.
+// Resident pages of a layer that hold committed rows, as far as a row sees them or may after a
+// truncation; of a window what is seen, since no more has room.
+PageRange SessionState::wanted(std::uint32_t sequence, std::uint32_t layer) const {
+  const SequenceHistory& history = sequences[sequence].history;
+  const std::uint64_t tokens = history.committed_tokens();
+  const std::uint64_t first =
+      rolls(layer) ? first_visible_page(layer, tokens) : history.first_page(layer);
+  const std::uint64_t pages = (tokens + page_tokens() - 1) / page_tokens();
+  return {first, std::max(first, std::min(resident_end(layer), pages))};
+}
+
+// Brings what is missing: a window begins before pages that had rolled on, after a truncation or a
+// failure; or resident pages have other places than before.
 Result<void> SessionState::refill(std::uint32_t sequence) {
-  const std::uint64_t tokens = sequences[sequence].history.committed_tokens();
   for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
-    std::uint64_t& from = sequences[sequence].rolled_from[layer];
-    const std::uint64_t first = first_visible_page(layer, tokens);
-    if (!rolls(layer) || from <= first) {
-      continue;
+    PageRange& missing = sequences[sequence].missing[layer];
+    const PageRange seen = wanted(sequence, layer);
+    const std::uint64_t first = std::max(seen.begin, missing.begin);
+    const PageRange pages{first, std::max(first, std::min(seen.end, missing.end))};
+    if (pages.begin != pages.end) {
+      if (auto brought = bring_resident(sequence, layer, pages); !brought) {
+        return brought;
+      }
+      sequences[sequence].filled = lanes->last(LaneId::upload);
+      counters.moved_bytes += (pages.end - pages.begin) * plan.pages[layer].page_bytes;
     }
-    const std::uint64_t end = (tokens + page_tokens() - 1) / page_tokens();
-    const PageRange pages{first, std::max(first, std::min(from, end))};
-    if (auto brought = bring_resident(sequence, layer, pages); !brought) {
-      return brought;
-    }
-    counters.moved_bytes += (pages.end - pages.begin) * plan.pages[layer].page_bytes;
-    from = first;
+    missing = {0, rolls(layer) ? std::min(missing.end, seen.begin) : 0};
   }
   return {};
 }

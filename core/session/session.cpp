@@ -78,11 +78,13 @@ Result<void> SessionState::recover() {
   if (settled.of(LaneId::compute) != last.of(LaneId::compute)) {
     lost_points.add(settled.of(LaneId::compute), last.of(LaneId::compute));
   }
+  ++recoveries;
   for (Sequence& sequence : sequences) {
     sequence.history.fall_back(settled);
     std::fill(sequence.resident.begin(), sequence.resident.end(), Hazard{});
-    // A place that a window rolled through may have been the destination of what failed.
-    std::fill(sequence.rolled_from.begin(), sequence.rolled_from.end(), UINT64_MAX);
+    if (settled.of(LaneId::upload) < sequence.filled) {
+      std::fill(sequence.missing.begin(), sequence.missing.end(), kAllPages);
+    }
   }
   drop_primed();
   ring->reset();
@@ -144,6 +146,7 @@ Result<SequenceId> Session::add_sequence() {
   for (SequenceId id = 0; id < state.sequences.size(); ++id) {
     if (!state.sequences[id].live) {
       state.sequences[id].live = true;
+      state.sequences[id].missing.assign(state.plan.pages.size(), PageRange{});
       return id;
     }
   }
@@ -156,7 +159,8 @@ Result<SequenceId> Session::add_sequence() {
   }
   Sequence sequence{SequenceHistory(state.plan.host_classes, state.page_tokens()),
                     std::vector<Hazard>(resident),
-                    std::vector<std::uint64_t>(state.plan.pages.size()),
+                    std::vector<PageRange>(state.plan.pages.size()),
+                    0,
                     true};
   state.sequences.push_back(std::move(sequence));
   return static_cast<SequenceId>(state.sequences.size() - 1);

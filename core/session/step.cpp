@@ -214,6 +214,7 @@ Result<std::uint64_t> SessionState::fetch(const PageGroup& group,
   std::vector<kvspan_segment_t> segments;
   segments.reserve(2 * group.units.size());
   Waits waits;
+  waits.measure = options.placement.measures_copies;
   for (std::size_t index = 0; index < group.units.size(); ++index) {
     const PageUnit& unit = group.units[index];
     const auto source = host_page(group.sequence, group.layer, unit.page);
@@ -355,6 +356,7 @@ Result<void> Session::begin_step(std::span<const StepRows> rows, Phase phase) {
   const std::uint32_t kept = state.ring->taken();
   state.prefetch->demand(state.demanded(step.parts, phase), state.demanded_next(step));
   state.counters.primed_pages_dropped += kept - state.ring->taken();
+  state.last_phase = phase;
   state.step = std::move(step);
   if (auto pumped = state.prefetch->pump(); !pumped) {
     return tl::unexpected(state.fail_step(std::move(pumped).error()));

@@ -167,6 +167,20 @@ struct Plan {
 // can be. The same request with exactly `required` bytes succeeds and with one less fails.
 [[nodiscard]] Result<Plan> plan(const PlanRequest& request);
 
+// What a decode step at the request's context asks of the device, in the policy's words, with what
+// the request says of its link.
+[[nodiscard]] StepLoad step_load(const PlanRequest& request, const Plan& plan);
+
+// Whether the request leaves ring, groups and residents to the policy.
+[[nodiscard]] bool is_the_policys(const StreamOptions& stream);
+
+// The same plan with another placement in the same bytes; its prediction is the old one's.
+// Errors: invalid_argument for a placement that is not the plan's layers' or has a ring of less
+// than two slots or a group; device_memory where it takes more, with what is missing.
+[[nodiscard]] Result<Plan> replaced(const Plan& plan,
+                                    std::uint32_t sequences,
+                                    const Placement& placement);
+
 // Pages of a layer that `rows` new rows of a sequence can see at once: all of the context's without
 // a window; else those that `window_tokens + rows - 1` tokens can touch wherever they begin. Pages
 // before them retire: no later step reads them.

@@ -10,6 +10,7 @@
 #include "kvspan/core/error.hpp"
 #include "kvspan/core/memory/budget.hpp"
 #include "kvspan/core/session/counters.hpp"
+#include "kvspan/core/session/observation.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -42,6 +43,7 @@ struct SessionOptions {
   std::uint32_t attention_options =
       0;  // KVSPAN_OPTION_* that attend() will be given; windows come from geometry
   StreamOptions stream;
+  PlacementOptions placement;
   LaneOptions lanes;
   Checks checks = Checks::calls;
 };
@@ -158,6 +160,22 @@ class Session {
   // returns `cancelled`; the begin_step after that works again.
   void cancel();
 
+  // Another placement in the arena that is there, between two steps: waits for what is in flight,
+  // lays out anew, and moves no bit. Pages that are not in their places any more are copied up when
+  // the next step of their sequence begins; those that are resident no longer stream. Errors: busy
+  // inside a step; invalid_argument without placement.changes, or what the plan cannot be;
+  // device_memory where it does not fit, with what is missing; too_large groups; the cause of work
+  // that failed before, as begin_step. On each of them the placement is the old one.
+  [[nodiscard]] Result<void> place(const Placement& placement);
+
+  // Tells the policy about the steps since the last call, and changes the placement when it
+  // decides so (policy.hpp: never often, never for little). Once a step is enough; a session that
+  // is never told keeps its placement. What a step costs is that of the full context, so that a
+  // growing history alone changes nothing. Errors: as place; invalid_argument where the link is not
+  // known or the stream's options fix what the policy would choose; policy_step()'s.
+  [[nodiscard]] Result<Decision> observe(const StepObservation& seen);
+
+  // As it is now.
   [[nodiscard]] const Plan& plan() const;
   [[nodiscard]] Counters counters() const;
 
