@@ -102,6 +102,34 @@ void Runner::load(const Op& op) {
   }
 }
 
+// Numbers of the operation, cut until they fit: one more byte would be refused.
+void Runner::place(const Op& op) {
+  const Plan& plan = session_->plan();
+  const std::size_t layers = plan.pages.size();
+  Placement wanted;
+  wanted.group_pages = 1 + op.how % 4;
+  wanted.ring_slots = std::max(2U, wanted.group_pages) + op.extra % 9;
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    wanted.resident_pages.push_back((op.rows >> (3 * layer)) % (plan.pages_a_sequence + 1));
+  }
+  if (!options_.placement.changes || plan.mode == PlanMode::resident) {
+    expect_refusal("place in a fixed session", session_->place(wanted), Errc::invalid_argument);
+    return;
+  }
+  const std::uint64_t pool = plan.regions.resident_bytes + plan.regions.slots_bytes;
+  while (placed_bytes_of(options_, plan, wanted) > pool) {
+    if (op.extra % 2 == 0 && !doubtful_ && !cancel_pending_) {
+      expect_refusal("place without room", session_->place(wanted), Errc::device_memory);
+    }
+    wanted.group_pages = 1;
+    wanted.ring_slots = std::max(2U, wanted.ring_slots / 2);
+    for (std::uint64_t& pages : wanted.resident_pages) {
+      pages = pages * 3 / 4;
+    }
+  }
+  (void)called("place", Strict::yes, [&] { return session_->place(wanted); });
+}
+
 void Runner::cancel() {
   if (session_) {
     cancel_pending_ = true;
@@ -223,6 +251,8 @@ void Runner::operate(const Op& op) {
     case OpKind::reopen:
       reopen();
       return;
+    case OpKind::place:
+      return place(op);
   }
 }
 

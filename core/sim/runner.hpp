@@ -72,6 +72,7 @@ class Runner {
   void remove_sequence(std::uint32_t who);
   void truncate(const Op& op);
   void load(const Op& op);
+  void place(const Op& op);
   void cancel();
   void misuse(const Op& op);
   void plant(const Op& op);

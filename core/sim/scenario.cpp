@@ -106,6 +106,20 @@ void outlive_windows(Random& random, SessionOptions& options) {
   options.rewind_tokens = random.one_of({0U, 0U, 1U, 5U, 30U});
 }
 
+// Other placements among the operations, at any time.
+void move_about(Random& random, Scenario& scenario) {
+  scenario.session.placement.changes = true;
+  for (std::uint32_t count = random.between(1, 12); count != 0; --count) {
+    const Op op{OpKind::place,
+                0,
+                static_cast<std::uint32_t>(random.below(1U << 20)),
+                static_cast<std::uint32_t>(random.below(128)),
+                static_cast<std::uint32_t>(random.below(64))};
+    const auto at = static_cast<std::ptrdiff_t>(random.below(scenario.ops.size()));
+    scenario.ops.insert(scenario.ops.begin() + at + 1, op);
+  }
+}
+
 OpKind kind_of(Random& random) {
   struct Weight {
     OpKind kind;
@@ -194,7 +208,8 @@ const char* name(OpKind kind) {
                                     "misuse",
                                     "idle",
                                     "old_point",
-                                    "reopen"};
+                                    "reopen",
+                                    "place"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -233,6 +248,9 @@ Scenario scenario_of(std::uint64_t seed) {
         scenario.ops.push_back({OpKind::load, who, random.between(0, 40), 0, 0});
       }
     }
+  }
+  if (apart.percent(35)) {
+    move_about(apart, scenario);
   }
   return scenario;
 }

@@ -44,6 +44,20 @@ bool rolls(const SessionOptions& options, const Plan& plan, std::size_t layer, s
   return plan.resident_pages[layer] >= std::min<std::uint64_t>(pages, plan.pages_a_sequence);
 }
 
+std::uint64_t placed_bytes_of(const SessionOptions& options,
+                              const Plan& plan,
+                              const Placement& placement) {
+  std::uint64_t sequence = 0;
+  for (std::size_t layer = 0; layer < plan.pages.size(); ++layer) {
+    sequence += placement.resident_pages[layer] * plan.pages[layer].page_bytes;
+  }
+  const auto whole = [&](std::uint64_t bytes) {
+    return (bytes + plan.alignment - 1) / plan.alignment * plan.alignment;
+  };
+  const std::uint64_t slots = std::uint64_t{placement.ring_slots} + plan.tail_slots;
+  return options.sequences * whole(sequence) + whole(slots * plan.slot_bytes);
+}
+
 std::uint64_t held_bytes_max(const SessionOptions& options, const Plan& plan, std::uint32_t rows) {
   const std::uint64_t page = options.geometry.page_tokens;
   const std::uint64_t all = (options.context_tokens + page - 1) / page;

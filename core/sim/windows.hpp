@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine may rely on where layers have windows: how far a sequence can be cut, and how
-// many host pages a session holds at most. By the contract's words, without core's functions.
-// Private to core/sim.
+// What the engine may rely on: how far windows let a sequence be cut, how many host pages a session
+// holds at most, which windows roll, what a placement takes. By the contract's words, without
+// core's functions. Private to core/sim.
 #pragma once
 
 #include "kvspan/core/session/session.hpp"
@@ -24,5 +24,10 @@ namespace kvspan::sim {
 [[nodiscard]] std::uint64_t held_bytes_max(const SessionOptions& options,
                                            const Plan& plan,
                                            std::uint32_t rows);
+
+// Bytes that a placement takes of resident places and slots, with the plan's tails.
+[[nodiscard]] std::uint64_t placed_bytes_of(const SessionOptions& options,
+                                            const Plan& plan,
+                                            const Placement& placement);
 
 }  // namespace kvspan::sim
