@@ -17,18 +17,26 @@ Placement placement_of(const Plan& plan) {
   return out;
 }
 
+// Up to thirty years.
+bool is_duration(double time_ns) {
+  return time_ns >= 0.0 && time_ns <= 1e18;
+}
+
 Error wrong_observation(const char* message) {
   return Error{Errc::invalid_argument, message, 0, 0, 0, "placement"};
 }
 
 }  // namespace
 
-// Adds what is new to the policy's counters, which only rise.
+// Adds what is new to the policy's counters, which only rise. What no clock says begins an epoch,
+// in which nothing from before counts; so does a failure.
 Result<void> SessionState::count_link(const StepObservation& seen) {
   LinkCounters& link = link_counters;
-  link.elapsed_ns += seen.elapsed_ns;
+  const bool told = is_duration(seen.elapsed_ns) && is_duration(seen.link_busy_ns.value_or(0.0));
+  untrue_observations += told ? 0U : 1U;
+  link.epoch = recoveries + untrue_observations;
+  link.elapsed_ns += told ? seen.elapsed_ns : 0.0;
   link.late_groups += seen.late_groups;
-  link.epoch = recoveries;
   if (options.placement.measures_copies) {
     std::array<kvspan_measurement_t, 64> taken{};
     for (std::uint32_t count = 1; count != 0;) {
@@ -47,7 +55,7 @@ Result<void> SessionState::count_link(const StepObservation& seen) {
   }
   link.groups += groups_attended - std::exchange(groups_observed, groups_attended);
   link.bytes = counters.streamed_bytes;
-  link.busy_ns += seen.link_busy_ns.value_or(0.0);
+  link.busy_ns += told ? seen.link_busy_ns.value_or(0.0) : 0.0;
   return {};
 }
 
@@ -58,7 +66,8 @@ Result<Decision> SessionState::observe(const StepObservation& seen) {
   const PlanRequest request = plan_request(backend, options);
   Observation observation{last_phase, step_load(request, plan), link_counters, std::nullopt};
   for (LayerLoad& layer : observation.load.layers) {
-    layer.gap_ns = seen.gap_ns.value_or(layer.gap_ns);
+    const double gap_ns = seen.gap_ns.value_or(layer.gap_ns);
+    layer.gap_ns = is_duration(gap_ns) ? gap_ns : layer.gap_ns;
   }
   Decision decision;
   decision.placement = placement_of(plan);

@@ -249,6 +249,7 @@ struct SessionState {
   Phase last_phase = Phase::decode;     // of the last step
   std::uint64_t groups_attended = 0;
   std::uint64_t groups_observed = 0;  // of those, told the policy
+  std::uint64_t untrue_observations = 0;
   LinkCounters link_counters;
   PolicyState policy;
   Counters counters;

@@ -109,6 +109,12 @@ void outlive_windows(Random& random, SessionOptions& options) {
 // Other placements among the operations, at any time.
 void move_about(Random& random, Scenario& scenario) {
   scenario.session.placement.changes = true;
+  if (random.percent(40)) {  // the policy's to choose
+    scenario.session.stream = {};
+    scenario.session.stream.link_bytes_s = 1'000'000'000;
+    scenario.session.stream.gap_ns = random.one_of({0U, 1000U, 20000U});
+    scenario.session.placement.measures_copies = random.percent(50);
+  }
   for (std::uint32_t count = random.between(1, 12); count != 0; --count) {
     const Op op{OpKind::place,
                 0,
