@@ -53,7 +53,7 @@ kvspan_prepare_t limits_of(const Plan& plan,
   }
   const PageLayout& page = plan.pages.front();
   const std::uint32_t tiles = page.page_tokens / page.tile_tokens;  // a page, of every layer alike
-  Plan widest = plan;  // of the rings that it may get
+  Plan widest = plan;                                               // of the rings that it may get
   if (options.placement.changes) {
     widest.ring_slots = static_cast<std::uint32_t>(
         (plan.regions.resident_bytes + plan.regions.slots_bytes) / plan.slot_bytes);

@@ -126,6 +126,11 @@ struct SessionState {
   Result<void> check_load(std::uint32_t sequence, std::uint64_t tokens) const;
   Result<void> fill_pages(SequenceHistory& history, std::uint64_t tokens, const PageSource& source);
 
+  // ---- kept.cpp
+  [[nodiscard]] Moment reached() const;
+  Result<void> retire(SequenceHistory& history, std::uint64_t tokens, Moment& settled);
+  Result<HostPage> host_page(std::uint32_t sequence, std::uint32_t layer, std::uint64_t page) const;
+
   // ---- resident.cpp
   [[nodiscard]] bool rolls(std::size_t layer) const;
   [[nodiscard]] std::uint64_t resident_end(std::size_t layer) const;
@@ -146,9 +151,7 @@ struct SessionState {
 
   // ---- step.cpp
   Result<void> check_health();
-  [[nodiscard]] Moment reached() const;
   Error fail_behind(Error error);
-  Result<void> retire(SequenceHistory& history, std::uint64_t tokens, Moment& settled);
   Result<void> check_step(std::span<const StepRows> rows, Phase phase) const;
   std::uint64_t order_split_tokens(std::uint32_t layer, const StepPart& part, Phase phase) const;
   std::vector<PageGroup> demanded(const std::vector<StepPart>& parts, Phase phase) const;
@@ -160,7 +163,6 @@ struct SessionState {
                 const PageUnit& unit,
                 const PagePlaces& places) const;
   Result<std::uint64_t> fetch(const PageGroup& group, const std::vector<std::uint32_t>& slots);
-  Result<HostPage> host_page(std::uint32_t sequence, std::uint32_t layer, std::uint64_t page) const;
   void drop_primed();
 
   // ---- layer_step.cpp
@@ -246,7 +248,7 @@ struct SessionState {
   bool failed = false;
   LostPoints lost_points;
   std::uint64_t recoveries = 0;
-  Phase last_phase = Phase::decode;     // of the last step
+  Phase last_phase = Phase::decode;  // of the last step
   std::uint64_t groups_attended = 0;
   std::uint64_t groups_observed = 0;  // of those, told the policy
   std::uint64_t untrue_observations = 0;
