@@ -182,6 +182,7 @@ Result<std::uint64_t> Lanes::submit(LaneId lane, const Waits& waits, const Submi
   submit.signals = &signal;
   submit.cancel_memory = state.cancel_memory.get();
   submit.submit_id = ++state.submit_id;
+  submit.flags = waits.measure ? KVSPAN_SUBMIT_MEASURE : 0;
   for (;;) {
     kvspan_error_t error = empty_error();
     const kvspan_result_t result = call(state.queues[own], &submit, &error);
@@ -200,6 +201,18 @@ Result<std::uint64_t> Lanes::submit(LaneId lane, const Waits& waits, const Submi
       return tl::unexpected(room.error());
     }
   }
+}
+
+Result<std::uint32_t> Lanes::measurements(LaneId lane, std::span<kvspan_measurement_t> out) const {
+  const auto own = static_cast<std::size_t>(lane);
+  std::uint32_t count = 0;
+  kvspan_error_t error = empty_error();
+  const kvspan_result_t result = state_->backend.tables().copy->feedback(
+      state_->queues[own], out.data(), static_cast<std::uint32_t>(out.size()), &count, &error);
+  if (result != KVSPAN_OK) {
+    return tl::unexpected(from_abi(result, error, doing("measuring", own)));
+  }
+  return count;
 }
 
 Result<void> Lanes::wait(LaneId lane, std::uint64_t value) const {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rule of chunks: as many blocks as one import takes, and no more than a short conversation
-// should pin.
+// should pin. The rule of classes: one a window.
 #include "kvspan/core/history/host_chunk.hpp"
 
 #include "kvspan/core/layout/checked.hpp"
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace kvspan {
 
@@ -46,6 +47,36 @@ Result<HostChunk> host_chunk(std::span<const std::uint64_t> page_bytes,
   chunk.chunk_bytes =
       align_up(chunk.block_bytes * chunk.blocks, std::max<std::uint64_t>(import_alignment, 1));
   return chunk;
+}
+
+Result<std::vector<HostClass>> host_classes(const HostClassRequest& request) {
+  std::vector<HostClass> classes;
+  for (std::uint32_t layer = 0; layer < request.page_bytes.size(); ++layer) {
+    std::uint64_t window = request.window_tokens[layer];
+    const auto sum = checked_add(window, request.rewind_tokens);
+    const bool ends = window != 0 && sum && *sum < request.context_tokens;
+    window = ends ? window : 0;
+    auto found = std::find_if(classes.begin(), classes.end(), [window](const HostClass& of) {
+      return of.window_tokens == window;
+    });
+    if (found == classes.end()) {
+      classes.push_back({window, ends ? *sum : 0, {}, {}});
+      found = classes.end() - 1;
+    }
+    found->layers.push_back(layer);
+  }
+  for (HostClass& of : classes) {
+    std::vector<std::uint64_t> page_bytes;
+    for (const std::uint32_t layer : of.layers) {
+      page_bytes.push_back(request.page_bytes[layer]);
+    }
+    auto chunk = host_chunk(page_bytes, request.import_alignment);
+    if (!chunk) {
+      return tl::unexpected(std::move(chunk).error());
+    }
+    of.chunk = *chunk;
+  }
+  return classes;
 }
 
 std::uint64_t chunked_bytes(const HostChunk& chunk, std::uint64_t blocks) {

@@ -3,8 +3,6 @@
 // backend.
 #include "kvspan/core/history/host_pages.hpp"
 
-#include "kvspan/core/history/host_chunk.hpp"
-
 #include <cstring>
 #include <new>
 #include <string>
@@ -25,27 +23,23 @@ void free_huge(std::byte* address) {
 }  // namespace
 
 HostPages::HostPages(const Backend& backend, HostPagesOptions options)
-    : backend_(backend), options_(std::move(options)) {}
-
-Result<HostPages> HostPages::create(const Backend& backend, HostPagesOptions options) {
-  HostPages pages(backend, std::move(options));
-  const auto chunk = host_chunk(pages.options_.page_bytes, backend.info().import_alignment);
-  if (!chunk) {
-    return tl::unexpected(chunk.error());
+    : backend_(backend),
+      options_(std::move(options)),
+      layer_offsets_(options_.page_bytes.size()),
+      free_(options_.classes.size()) {
+  for (const HostClass& of : options_.classes) {
+    std::uint64_t offset = 0;
+    for (const std::uint32_t layer : of.layers) {
+      layer_offsets_[layer] = offset;
+      offset += options_.page_bytes[layer] * of.chunk.blocks;
+    }
   }
-  pages.chunk_blocks_ = chunk->blocks;
-  pages.chunk_bytes_ = chunk->chunk_bytes;
-  std::uint64_t offset = 0;
-  for (const std::uint64_t bytes : pages.options_.page_bytes) {
-    pages.layer_offsets_.push_back(offset);
-    offset += bytes * pages.chunk_blocks_;
-  }
-  return pages;
 }
 
-Result<void> HostPages::grow() {
-  if (allocated_bytes_ + chunk_bytes_ > options_.limit_bytes) {
-    const std::uint64_t required = allocated_bytes_ + chunk_bytes_;
+Result<void> HostPages::grow(std::size_t of_class) {
+  const HostChunk& shape = options_.classes[of_class].chunk;
+  if (allocated_bytes_ + shape.chunk_bytes > options_.limit_bytes) {
+    const std::uint64_t required = allocated_bytes_ + shape.chunk_bytes;
     return tl::unexpected(Error{
         Errc::host_memory,
         "the history needs " + std::to_string(required) + " bytes of host memory but may use " +
@@ -55,9 +49,27 @@ Result<void> HostPages::grow() {
         required - options_.limit_bytes,
         "history"});
   }
+  auto chunk = make_chunk(shape.chunk_bytes);
+  if (!chunk) {
+    return tl::unexpected(std::move(chunk).error());
+  }
+  chunk->of_class = of_class;
+  std::memset(chunk->address, 0, shape.chunk_bytes);
+  const auto number = static_cast<std::uint32_t>(chunks_.size());
+  memories_.emplace(chunk->memory.get(), shape.chunk_bytes);
+  chunks_.push_back(std::move(*chunk));
+  allocated_bytes_ += shape.chunk_bytes;
+  for (std::uint32_t index = shape.blocks; index-- > 0;) {
+    free_[of_class].push_back({number, index});
+  }
+  return {};
+}
+
+// Core's own memory where the backend can import it, else the backend's.
+Result<HostPages::Chunk> HostPages::make_chunk(std::uint64_t chunk_bytes) const {
   Chunk chunk;
   if (backend_.info().import_alignment == 0) {
-    auto memory = backend_.allocate(KVSPAN_MEMORY_HOST, chunk_bytes_);
+    auto memory = backend_.allocate(KVSPAN_MEMORY_HOST, chunk_bytes);
     if (!memory) {
       return tl::unexpected(std::move(memory).error());
     }
@@ -69,54 +81,51 @@ Result<void> HostPages::grow() {
     chunk.address = static_cast<std::byte*>(*address);
   } else {
     void* const block =
-        ::operator new[](chunk_bytes_, std::align_val_t{kHugePageBytes}, std::nothrow);
+        ::operator new[](chunk_bytes, std::align_val_t{kHugePageBytes}, std::nothrow);
     if (block == nullptr) {
       return tl::unexpected(Error{Errc::host_memory,
-                                  "no host memory for " + std::to_string(chunk_bytes_) +
+                                  "no host memory for " + std::to_string(chunk_bytes) +
                                       " bytes of history; free some or shorten the context",
-                                  chunk_bytes_,
+                                  chunk_bytes,
                                   0,
-                                  chunk_bytes_,
+                                  chunk_bytes,
                                   "history"});
     }
     chunk.pages = {static_cast<std::byte*>(block), free_huge};
     chunk.address = chunk.pages.get();
     // Advice only: without huge pages everything is as right, an import just takes longer.
-    (void)madvise(block, chunk_bytes_, MADV_HUGEPAGE);
-    auto memory = backend_.import_host(block, chunk_bytes_);
+    (void)madvise(block, chunk_bytes, MADV_HUGEPAGE);
+    auto memory = backend_.import_host(block, chunk_bytes);
     if (!memory) {
       return tl::unexpected(std::move(memory).error());
     }
     chunk.memory = std::move(*memory);
   }
-  std::memset(chunk.address, 0, chunk_bytes_);
-  const auto number = static_cast<std::uint32_t>(chunks_.size());
-  memories_.insert(chunk.memory.get());
-  chunks_.push_back(std::move(chunk));
-  allocated_bytes_ += chunk_bytes_;
-  for (std::uint32_t index = chunk_blocks_; index-- > 0;) {
-    free_.push_back({number, index});
-  }
-  return {};
+  return chunk;
 }
 
-Result<HostBlock> HostPages::acquire() {
-  if (free_.empty()) {
-    if (auto grown = grow(); !grown) {
+Result<HostBlock> HostPages::acquire(std::size_t of_class) {
+  std::vector<HostBlock>& free = free_[of_class];
+  if (free.empty()) {
+    if (auto grown = grow(of_class); !grown) {
       return tl::unexpected(std::move(grown).error());
     }
   }
-  const HostBlock block = free_.back();
-  free_.pop_back();
+  const HostBlock block = free.back();
+  free.pop_back();
+  held_bytes_ += options_.classes[of_class].chunk.block_bytes;
   return block;
 }
 
 void HostPages::release(HostBlock block) {
-  free_.push_back(block);
+  const std::size_t of_class = chunks_[block.chunk].of_class;
+  free_[of_class].push_back(block);
+  held_bytes_ -= options_.classes[of_class].chunk.block_bytes;
 }
 
-bool HostPages::owns(const kvspan_memory_t* memory) const {
-  return memories_.contains(memory);
+std::uint64_t HostPages::chunk_bytes(const kvspan_memory_t* memory) const {
+  const auto found = memories_.find(memory);
+  return found == memories_.end() ? 0 : found->second;
 }
 
 HostPage HostPages::page(HostBlock block, std::size_t layer) const {

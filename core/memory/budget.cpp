@@ -99,11 +99,19 @@ class Chooser {
 };
 
 void set_host_bytes(const Basis& basis, Plan& out) {
-  const std::uint64_t blocks =
-      static_cast<std::uint64_t>(basis.request.sequences) * basis.pages_a_sequence;
-  out.history_bytes = blocks * basis.chunk.block_bytes;
-  out.pinned_bytes = chunked_bytes(basis.chunk, blocks);
-  out.pinned_chunk_bytes = basis.chunk.chunk_bytes;
+  const PlanRequest& request = basis.request;
+  out.host_classes = basis.host_classes;
+  for (const HostClass& of : basis.host_classes) {
+    const std::uint64_t pages = kept_pages(request.context_tokens,
+                                           of.kept_tokens,
+                                           std::max(out.prefill_rows, out.decode_rows),
+                                           request.geometry.page_tokens);
+    const std::uint64_t blocks = request.sequences * pages;
+    out.host_pages.push_back(static_cast<std::uint32_t>(pages));
+    out.history_bytes += blocks * of.chunk.block_bytes;
+    out.pinned_bytes += chunked_bytes(of.chunk, blocks);
+    out.pinned_chunk_bytes += of.chunk.chunk_bytes;
+  }
 }
 
 }  // namespace
@@ -131,6 +139,15 @@ std::uint64_t visible_pages(std::uint64_t context_tokens,
   // n tokens touch one page and another one for every page of tokens beyond the first token.
   const std::uint64_t further_tokens = window_tokens - 1 + (rows - 1);
   return std::min(all, (further_tokens + page_tokens - 1) / page_tokens + 1);
+}
+
+std::uint64_t kept_pages(std::uint64_t context_tokens,
+                         std::uint64_t kept_tokens,
+                         std::uint32_t rows,
+                         std::uint32_t page_tokens) {
+  const std::uint64_t two_steps = std::min<std::uint64_t>(2ULL * rows, UINT32_MAX);
+  return visible_pages(
+      context_tokens, kept_tokens, static_cast<std::uint32_t>(two_steps), page_tokens);
 }
 
 Result<Plan> plan(const PlanRequest& request) {

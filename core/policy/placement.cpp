@@ -22,14 +22,15 @@ class RunFiller {
   RunFiller(const StepLoad& load, std::uint64_t room_bytes)
       : load_(load), left_bytes_(room_bytes), all_(longest(load)), runs_(load.layers.size(), 0) {}
 
-  // All pages of a layer; false when they do not fit.
+  // All pages of a layer, or all that its window rolls in; false when they do not fit.
   bool add_whole(std::size_t layer) {
     const std::uint64_t each = cost(layer);
-    if (each != 0 && all_ > left_bytes_ / each) {
+    const std::uint64_t whole = whole_of(load_.layers[layer], all_);
+    if (each != 0 && whole > left_bytes_ / each) {
       return false;
     }
-    left_bytes_ -= all_ * each;
-    runs_[layer] = all_;
+    left_bytes_ -= whole * each;
+    runs_[layer] = whole;
     return true;
   }
 
@@ -79,7 +80,7 @@ std::uint64_t streamed_pages(const StepLoad& load, const Placement& placement, s
   const std::uint64_t resident = placement.resident_pages[layer];
   std::uint64_t total = 0;
   for (const std::uint64_t pages : load.sequence_pages) {
-    if (resident >= pages) {
+    if (resident >= whole_of(of, pages)) {
       continue;
     }
     total += can_stay(of, pages) ? pages - resident : visible_of(of, pages);
@@ -129,7 +130,7 @@ std::vector<std::uint64_t> resident_runs(const StepLoad& load,
     }
   }
   if (filler.add_evenly(evenly)) {
-    // A run serves a window that slides only when it holds everything that the window comes to.
+    // Pages serve a window that slides only when they hold everything that the window comes to.
     for (const std::size_t layer : sliding) {
       if (!filler.add_whole(layer)) {
         break;

@@ -133,15 +133,19 @@ bool can_run(const StepLoad& load, const Pool& pool, const Placement& placement)
           placement.ring_slots >= 2 * placement.group_pages);
 }
 
-// Link time of the pages that become resident with a change.
+// Link time of the pages that a change brings: those that become resident, and those that lie
+// elsewhere then. Layers lie behind each other, sequence by sequence: what follows a layer whose
+// number changes moves.
 double moving_ns(const StepLoad& load, const Placement& from, const Placement& to) {
   double time_ns = 0.0;
-  for (std::size_t layer = 0; layer < load.layers.size(); ++layer) {
-    if (to.resident_pages[layer] > from.resident_pages[layer]) {
-      const std::uint64_t pages =
-          (to.resident_pages[layer] - from.resident_pages[layer]) * load.sequences_max;
-      time_ns += static_cast<double>(pages) *
+  bool moved = false;
+  for (std::uint32_t sequence = 0; sequence < load.sequences_max; ++sequence) {
+    for (std::size_t layer = 0; layer < load.layers.size(); ++layer) {
+      const std::uint64_t kept =
+          moved ? 0 : std::min(to.resident_pages[layer], from.resident_pages[layer]);
+      time_ns += static_cast<double>(to.resident_pages[layer] - kept) *
                  link_page_ns(load.link, load.layers[layer].page_bytes, kGroupMax);
+      moved = moved || to.resident_pages[layer] != from.resident_pages[layer];
     }
   }
   return time_ns;

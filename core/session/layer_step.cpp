@@ -29,17 +29,8 @@ kvspan_codec_item_t codec_item(const kvspan_rows_t& rows,
 
 }  // namespace
 
-DevicePage SessionState::resident_page(std::uint32_t sequence,
-                                       std::uint32_t layer,
-                                       std::uint64_t page) {
-  const std::uint64_t offset = resident_lease.range().offset +
-                               sequence * plan.resident_sequence_bytes +
-                               plan.resident_offsets[layer] + page * plan.pages[layer].page_bytes;
-  return {offset, &sequences[sequence].resident[resident_firsts[layer] + page]};
-}
-
 DevicePage SessionState::device_page(const PageKey& key, std::uint32_t slot) {
-  if (key.page < plan.resident_pages[key.layer]) {
+  if (key.page < resident_end(key.layer)) {
     return resident_page(key.sequence, key.layer, key.page);
   }
   return {slots_lease.range().offset + slot * plan.slot_bytes, &tails->hazard(slot)};
@@ -61,11 +52,14 @@ Result<void> SessionState::refetch_tail(const PageKey& key,
                                         std::uint32_t slot,
                                         std::uint64_t rows) {
   SequenceHistory& history = sequences[key.sequence].history;
-  const HostPage source = host->page(history.block(key.page), key.layer);
+  const auto source = host_page(key.sequence, key.layer, key.page);
+  if (!source) {
+    return tl::unexpected(source.error());
+  }
   const DevicePage target = device_page(key, slot);
   std::vector<kvspan_segment_t> segments;
   for (const ByteRun& run : runs_of(plan.pages[key.layer], 0, rows, copy_alignment(limits))) {
-    segments.push_back(segment_of({source.memory, source.offset, parent, target.offset}, run));
+    segments.push_back(segment_of({source->memory, source->offset, parent, target.offset}, run));
     counters.refetched_tail_bytes += run.count * run.bytes;
   }
   Waits waits;
@@ -86,7 +80,8 @@ Result<DevicePage> SessionState::tail_page(const StepPart& part,
                                            std::uint32_t layer,
                                            std::uint64_t page) {
   const PageKey key{part.sequence, layer, page};
-  if (page < plan.resident_pages[layer]) {
+  if (page < resident_end(layer)) {
+    note_rolled(part.sequence, layer, page);
     return device_page(key, 0);
   }
   auto slot = tails->find(key);
@@ -189,7 +184,7 @@ Result<std::uint64_t> SessionState::publish(std::uint32_t layer,
   Waits behind;
   for (const PageRows& page : pages) {
     SequenceHistory& history = sequences[page.key.sequence].history;
-    const HostPage target = host->page(history.block(page.key.page), layer);
+    const HostPage target = host->page(history.block(layer, page.key.page), layer);
     behind.moment.merge(page.device.hazard->before_read());
     behind.moment.merge(history.hazard(layer, page.key.page).before_write());
     for (const ByteRun& run :

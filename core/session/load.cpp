@@ -36,42 +36,27 @@ Result<void> SessionState::check_load(std::uint32_t sequence, std::uint64_t toke
   return {};
 }
 
-// As many pages a submit as the backend was prepared for.
-Result<void> SessionState::upload_resident(std::uint32_t sequence, std::uint64_t pages) {
-  SequenceHistory& history = sequences[sequence].history;
-  const std::uint64_t each = std::max(1U, plan.group_pages);
-  for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
-    const std::uint64_t end = std::min<std::uint64_t>(plan.resident_pages[layer], pages);
-    for (std::uint64_t first = 0; first < end; first += each) {
-      std::vector<kvspan_segment_t> segments;
-      Waits waits;
-      for (std::uint64_t page = first; page < std::min(end, first + each); ++page) {
-        const HostPage source = host->page(history.block(page), layer);
-        const DevicePage target = resident_page(sequence, layer, page);
-        segments.push_back({source.memory,
-                            parent,
-                            source.offset,
-                            target.offset,
-                            plan.pages[layer].page_bytes,
-                            1,
-                            0,
-                            0});
-        waits.moment.merge(target.hazard->before_write());
+// The pages that a history of `tokens` tokens keeps, taken and filled by the host.
+Result<void> SessionState::fill_pages(SequenceHistory& history,
+                                      std::uint64_t tokens,
+                                      const PageSource& source) {
+  if (auto reserved = history.reserve(*host, tokens); !reserved) {
+    return reserved;
+  }
+  const std::uint64_t pages = (tokens + page_tokens() - 1) / page_tokens();
+  for (std::uint64_t page = 0; page < pages; ++page) {
+    for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
+      if (page < history.first_page(layer)) {
+        continue;
       }
-      auto value = copy(LaneId::upload, waits, segments);
-      if (!value) {
-        return tl::unexpected(std::move(value).error());
-      }
-      const Moment done = Moment::at(LaneId::upload, *value);
-      for (std::uint64_t page = first; page < std::min(end, first + each); ++page) {
-        history.hazard(layer, page).read.merge(done);
-        *resident_page(sequence, layer, page).hazard = Hazard{done, {}};
+      const HostPage target = host->page(history.block(layer, page), layer);
+      const std::size_t page_bytes = plan.pages[layer].page_bytes;
+      if (auto filled = source(layer, page, {target.address, page_bytes}); !filled) {
+        return filled;
       }
     }
   }
-  return lanes->last(LaneId::upload) == 0
-             ? Result<void>{}
-             : lanes->wait(LaneId::upload, lanes->last(LaneId::upload));
+  return {};
 }
 
 Result<void> Session::load(SequenceId sequence, std::uint64_t tokens, const PageSource& source) {
@@ -89,24 +74,25 @@ Result<void> Session::load(SequenceId sequence, std::uint64_t tokens, const Page
   state.drop_primed();
   state.tails->forget(sequence, 0);  // rows of a step that was given up may lie there
   SequenceHistory& history = state.sequences[sequence].history;
-  if (auto reserved = history.reserve(*state.host, tokens); !reserved) {
-    return reserved;
-  }
-  const std::uint64_t pages = (tokens + state.page_tokens() - 1) / state.page_tokens();
-  for (std::uint64_t page = 0; page < pages; ++page) {
-    for (std::uint32_t layer = 0; layer < state.plan.pages.size(); ++layer) {
-      const HostPage target = state.host->page(history.block(page), layer);
-      const std::size_t page_bytes = state.plan.pages[layer].page_bytes;
-      if (auto filled = source(layer, page, {target.address, page_bytes}); !filled) {
-        return filled;
-      }
-    }
-  }
-  if (auto sent = state.upload_resident(sequence, pages); !sent) {
-    return tl::unexpected(state.fail_step(std::move(sent).error()));
+  history.release(*state.host, tokens);
+  auto filled = state.fill_pages(history, tokens, source);
+  if (!filled) {
+    history.release(*state.host);
+    return filled;
   }
   history.load(tokens);
-  return {};
+  std::fill(state.sequences[sequence].missing.begin(),
+            state.sequences[sequence].missing.end(),
+            kAllPages);
+  auto brought = state.refill(sequence);
+  if (brought && state.sequences[sequence].filled != 0) {
+    brought = state.lanes->wait(LaneId::upload, state.sequences[sequence].filled);
+  }
+  if (!brought) {
+    brought = tl::unexpected(state.fail_step(std::move(brought).error()));
+    history.release(*state.host);
+  }
+  return brought;
 }
 
 }  // namespace kvspan

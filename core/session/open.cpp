@@ -25,20 +25,23 @@ constexpr std::uint32_t kPrefillItems = 8;
 constexpr std::uint32_t kTilesAtOnceMax = 3072;
 
 // Tokens of a wave lie in at most two spans a fetched unit (rows from the midst of a tile are one
-// alone), one for the tail, one for the resident run.
+// alone), one for the tail, two for resident pages, which may roll.
 std::uint32_t spans_max(const SessionOptions& options) {
-  return 2 * std::max(options.stream.group_pages, kGroupPagesMax) + 2;
+  return 2 * std::max(options.stream.group_pages, kGroupPagesMax) + 3;
 }
 
 // The most that one submit of this session can hold, so that the backend allocates nothing later.
 kvspan_prepare_t limits_of(const Plan& plan,
                            std::span<const kvspan_attention_shape_t> shapes,
-                           std::uint32_t sequences) {
+                           const SessionOptions& options) {
   const std::uint32_t rows = std::max(plan.prefill_rows, plan.decode_rows);
+  const std::uint32_t sequences = options.sequences;
+  const std::uint32_t group =
+      options.placement.changes ? std::max(plan.group_pages, kGroupPagesMax) : plan.group_pages;
   const std::uint32_t tails = tail_pages(rows, plan.pages.front().page_tokens);
   kvspan_prepare_t request{};
   request.struct_size = sizeof request;
-  request.segments_max = kByteRunsMax * std::max(plan.group_pages, tails * sequences);
+  request.segments_max = kByteRunsMax * std::max(group, tails * sequences);
   request.codec_items_max = 2 * tails * sequences;
   request.shape_count = static_cast<std::uint32_t>(shapes.size());
   request.shapes = shapes.data();
@@ -50,7 +53,12 @@ kvspan_prepare_t limits_of(const Plan& plan,
   }
   const PageLayout& page = plan.pages.front();
   const std::uint32_t tiles = page.page_tokens / page.tile_tokens;  // a page, of every layer alike
-  const std::uint32_t pages = std::max({plan.group_pages, pages_at_once(plan), 1U}) + tails;
+  Plan widest = plan;                                               // of the rings that it may get
+  if (options.placement.changes) {
+    widest.ring_slots = static_cast<std::uint32_t>(
+        (plan.regions.resident_bytes + plan.regions.slots_bytes) / plan.slot_bytes);
+  }
+  const std::uint32_t pages = std::max({group, pages_at_once(widest), 1U}) + tails;
   request.page_list_max = 2 * tiles * entries * pages;
   return request;
 }
@@ -139,6 +147,7 @@ PlanRequest plan_request(const Backend& backend, const SessionOptions& options) 
   request.prefill_rows_max = options.prefill_rows_max;
   request.prefill_rows_fixed = options.prefill_rows_fixed;
   request.decode_rows = options.decode_rows;
+  request.rewind_tokens = options.rewind_tokens;
   request.capabilities = capabilities_of(backend, options);
   request.stream = options.stream;
   request.import_alignment = backend.info().import_alignment;
@@ -155,7 +164,7 @@ Result<std::uint64_t> SessionState::prepare_device() {
     shapes.push_back(prefill_shapes[layer].shape);
     shapes.push_back(decode_shapes[layer].shape);
   }
-  kvspan_prepare_t prepare = limits_of(plan, shapes, options.sequences);
+  kvspan_prepare_t prepare = limits_of(plan, shapes, options);
   prepare.depth = options.lanes.depth;
   kvspan_prepared_t prepared{};
   prepared.struct_size = sizeof prepared;
@@ -249,44 +258,57 @@ Result<void> SessionState::make_arena() {
   parent = memory->detach();
   arena.emplace(std::move(*made));
 
-  struct Wanted {
-    std::uint64_t id;
-    std::uint64_t size_bytes;
-    Lease* lease;
-  };
+  if (auto committed = commit_regions(plan.regions); !committed) {
+    return committed;
+  }
+  if (auto acquired = acquire_regions(plan.regions); !acquired) {
+    return acquired;
+  }
+  return check_scratch();
+}
 
-  const Wanted regions[] = {
-      {kResidentRegion, plan.regions.resident_bytes, &resident_lease},
-      {kSlotsRegion, plan.regions.slots_bytes, &slots_lease},
-      {kStatesRegion, plan.regions.states_bytes, &states_lease},
-      {kAccumulatorsRegion, plan.regions.accumulators_bytes, &accumulators_lease},
-      {kWorkspaceRegion, plan.regions.workspace_bytes, &workspace_lease}};
+// Regions of the arena, in the plan's order.
+Result<void> SessionState::commit_regions(const PlanRegions& regions) {
+  const std::uint64_t sizes[] = {regions.resident_bytes,
+                                 regions.slots_bytes,
+                                 regions.states_bytes,
+                                 regions.accumulators_bytes,
+                                 regions.workspace_bytes};
   if (auto begun = arena->begin(); !begun) {
     return begun;
   }
-  for (const Wanted& wanted : regions) {
-    if (wanted.size_bytes == 0) {
-      continue;
+  std::uint64_t id = kResidentRegion;
+  for (const std::uint64_t size_bytes : sizes) {
+    if (size_bytes != 0) {
+      auto region = arena->reserve(id, size_bytes, plan.alignment);
+      if (!region) {
+        return tl::unexpected(std::move(region).error());
+      }
     }
-    auto region = arena->reserve(wanted.id, wanted.size_bytes, plan.alignment);
-    if (!region) {
-      return tl::unexpected(std::move(region).error());
-    }
+    ++id;
   }
-  if (auto committed = arena->commit(); !committed) {
-    return committed;
-  }
-  for (const Wanted& wanted : regions) {
-    if (wanted.size_bytes == 0) {
-      continue;
+  return arena->commit();
+}
+
+Result<void> SessionState::acquire_regions(const PlanRegions& regions) {
+  const std::pair<std::uint64_t, Lease*> wanted[] = {
+      {regions.resident_bytes, &resident_lease},
+      {regions.slots_bytes, &slots_lease},
+      {regions.states_bytes, &states_lease},
+      {regions.accumulators_bytes, &accumulators_lease},
+      {regions.workspace_bytes, &workspace_lease}};
+  std::uint64_t id = kResidentRegion;
+  for (const auto& [size_bytes, lease] : wanted) {
+    if (size_bytes != 0) {
+      auto acquired = arena->acquire(id);
+      if (!acquired) {
+        return tl::unexpected(std::move(acquired).error());
+      }
+      *lease = std::move(*acquired);
     }
-    auto lease = arena->acquire(wanted.id);
-    if (!lease) {
-      return tl::unexpected(std::move(lease).error());
-    }
-    *wanted.lease = std::move(*lease);
+    ++id;
   }
-  return check_scratch();
+  return {};
 }
 
 // run() takes states, accumulators and workspace as one range: they follow each other.
@@ -309,29 +331,37 @@ Result<void> SessionState::check_scratch() const {
 Result<void> SessionState::make_streams() {
   HostPagesOptions host_options;
   host_options.limit_bytes = options.host_bytes_max;
-  std::uint32_t resident_hazards = 0;
-  for (std::size_t layer = 0; layer < plan.pages.size(); ++layer) {
-    host_options.page_bytes.push_back(plan.pages[layer].page_bytes);
-    resident_firsts.push_back(resident_hazards);
-    resident_hazards += plan.resident_pages[layer];
+  host_options.classes = plan.host_classes;
+  for (const PageLayout& page : plan.pages) {
+    host_options.page_bytes.push_back(page.page_bytes);
   }
-  auto pages = HostPages::create(backend, std::move(host_options));
-  if (!pages) {
-    return tl::unexpected(std::move(pages).error());
-  }
-  host.emplace(std::move(*pages));
+  host.emplace(backend, std::move(host_options));
   auto created = Lanes::create(backend, options.lanes);
   if (!created) {
     return tl::unexpected(std::move(created).error());
   }
   lanes.emplace(std::move(*created));
   make_calls();
+  make_slots();
+  return {};
+}
+
+// Slots and places of resident pages as the plan has them, with nothing in them.
+void SessionState::make_slots() {
+  resident_firsts.clear();
+  std::uint32_t places = 0;
+  for (const std::uint32_t pages : plan.resident_pages) {
+    resident_firsts.push_back(places);
+    places += pages;
+  }
+  for (Sequence& sequence : sequences) {
+    sequence.resident.assign(places, Hazard{});
+  }
   ring.emplace(0, plan.ring_slots);
   tails.emplace(plan.ring_slots, plan.tail_slots);
   prefetch.emplace(*ring, [this](const PageGroup& group, const std::vector<std::uint32_t>& slots) {
     return fetch(group, slots);
   });
-  return {};
 }
 
 void SessionState::make_calls() {
@@ -342,7 +372,8 @@ void SessionState::make_calls() {
         if (memory == parent) {
           return plan.regions.total_bytes();
         }
-        return host->owns(memory) ? host->chunk_bytes() : kEngineMemory;
+        const std::uint64_t chunk_bytes = host->chunk_bytes(memory);
+        return chunk_bytes != 0 ? chunk_bytes : kEngineMemory;
       },
       options.checks);
 }

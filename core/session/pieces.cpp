@@ -13,8 +13,8 @@ namespace kvspan {
 // Complete pages that the rows of a step see and that are not resident.
 PageRange SessionState::streamed_pages(std::uint32_t layer, const StepPart& part) const {
   const std::uint64_t end = part.first_token / page_tokens();
-  const std::uint64_t first = std::max<std::uint64_t>(plan.resident_pages[layer],
-                                                      first_visible_page(layer, part.first_token));
+  const std::uint64_t first =
+      std::max<std::uint64_t>(resident_end(layer), first_visible_page(layer, part.first_token));
   return {std::min(first, end), end};
 }
 
@@ -26,8 +26,8 @@ bool SessionState::streams(std::uint32_t layer, const StepPart& part) const {
 // Resident pages that the rows of a step see, the step's own rows included.
 PageRange SessionState::resident_range(std::uint32_t layer, const StepPart& part) const {
   const std::uint64_t total = part.first_token + part.rows;
-  const std::uint64_t end = std::min<std::uint64_t>(plan.resident_pages[layer],
-                                                    (total + page_tokens() - 1) / page_tokens());
+  const std::uint64_t end =
+      std::min<std::uint64_t>(resident_end(layer), (total + page_tokens() - 1) / page_tokens());
   return {std::min(first_visible_page(layer, part.first_token), end), end};
 }
 
@@ -36,7 +36,7 @@ PageRange SessionState::tail_range(std::uint32_t layer, const StepPart& part) co
   const std::uint64_t total = part.first_token + part.rows;
   const std::uint64_t end = (total + page_tokens() - 1) / page_tokens();
   const std::uint64_t first =
-      std::max<std::uint64_t>(plan.resident_pages[layer], part.first_token / page_tokens());
+      std::max<std::uint64_t>(resident_end(layer), part.first_token / page_tokens());
   return {std::min(first, end), end};
 }
 
@@ -46,8 +46,14 @@ void SessionState::add_resident(Wave& wave, std::uint32_t layer, const StepPart&
     return;
   }
   const std::uint64_t total = part.first_token + part.rows;
-  wave.add_run({pages.begin * page_tokens(), std::min(pages.end * page_tokens(), total)},
-               resident_page(part.sequence, layer, pages.begin).offset);
+  const std::uint64_t count = plan.resident_pages[layer];
+  for (std::uint64_t page = pages.begin; page < pages.end;) {
+    // Up to the end of the layer's places; a window that rolls goes on at their beginning.
+    const std::uint64_t end = std::min(pages.end, page + count - page % count);
+    wave.add_run({page * page_tokens(), std::min(end * page_tokens(), total)},
+                 resident_page(part.sequence, layer, page).offset);
+    page = end;
+  }
   for (std::uint64_t page = pages.begin; page < pages.end; ++page) {
     wave.wait_for(resident_page(part.sequence, layer, page).hazard->before_read());
   }
@@ -70,6 +76,7 @@ void SessionState::add_groups(Wave& wave, std::span<const FetchedGroup> fetched)
     std::uint32_t slot;
   };
 
+  groups_attended += fetched.size();
   std::vector<Fetched> order;
   for (const FetchedGroup& group : fetched) {
     for (std::size_t index = 0; index < group.slots.size(); ++index) {

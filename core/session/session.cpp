@@ -66,10 +66,7 @@ Result<void> SessionState::recover() {
   if (auto drained = lanes->drain(); !drained) {
     return drained;
   }
-  Moment reached;
-  for (const LaneId lane : {LaneId::compute, LaneId::upload, LaneId::download}) {
-    reached.merge(Moment::at(lane, lanes->reached(lane)));
-  }
+  const Moment settled = reached();
   Moment last;
   for (const LaneId lane : {LaneId::compute, LaneId::upload, LaneId::download}) {
     last.merge(Moment::at(lane, lanes->last(lane)));
@@ -78,12 +75,16 @@ Result<void> SessionState::recover() {
   if (!fresh) {
     return tl::unexpected(std::move(fresh).error());
   }
-  if (reached.of(LaneId::compute) != last.of(LaneId::compute)) {
-    lost_points.add(reached.of(LaneId::compute), last.of(LaneId::compute));
+  if (settled.of(LaneId::compute) != last.of(LaneId::compute)) {
+    lost_points.add(settled.of(LaneId::compute), last.of(LaneId::compute));
   }
+  ++recoveries;
   for (Sequence& sequence : sequences) {
-    sequence.history.fall_back(reached);
+    sequence.history.fall_back(settled);
     std::fill(sequence.resident.begin(), sequence.resident.end(), Hazard{});
+    if (settled.of(LaneId::upload) < sequence.filled) {
+      std::fill(sequence.missing.begin(), sequence.missing.end(), kAllPages);
+    }
   }
   drop_primed();
   ring->reset();
@@ -145,6 +146,7 @@ Result<SequenceId> Session::add_sequence() {
   for (SequenceId id = 0; id < state.sequences.size(); ++id) {
     if (!state.sequences[id].live) {
       state.sequences[id].live = true;
+      state.sequences[id].missing.assign(state.plan.pages.size(), PageRange{});
       return id;
     }
   }
@@ -155,8 +157,10 @@ Result<SequenceId> Session::add_sequence() {
                                        " sequences; remove one or open it for more",
                                    "session"));
   }
-  Sequence sequence{SequenceHistory(state.plan.pages.size(), state.page_tokens()),
+  Sequence sequence{SequenceHistory(state.plan.host_classes, state.page_tokens()),
                     std::vector<Hazard>(resident),
+                    std::vector<PageRange>(state.plan.pages.size()),
+                    0,
                     true};
   state.sequences.push_back(std::move(sequence));
   return static_cast<SequenceId>(state.sequences.size() - 1);
@@ -205,11 +209,39 @@ Result<void> Session::truncate(SequenceId sequence, std::uint64_t tokens) {
                                        " tokens and cannot be cut to " + std::to_string(tokens),
                                    "session"));
   }
+  const std::uint64_t limit = history.truncation_limit();
+  if (tokens != 0 && tokens < limit) {
+    return tl::unexpected(Error{Errc::too_large,
+                                "sequence " + std::to_string(sequence) + " cannot be cut to " +
+                                    std::to_string(tokens) + " tokens: a window would see pages " +
+                                    "that were given up; cut it to 0 or to at least " +
+                                    std::to_string(limit) +
+                                    ", or open the session with more rewind_tokens than " +
+                                    std::to_string(state.options.rewind_tokens),
+                                limit,
+                                tokens,
+                                limit - tokens,
+                                "history"});
+  }
+  if (tokens == 0 && history.has_retired()) {
+    // Pages from the first on are taken anew: nothing may still touch those that go back.
+    if (auto drained = state.lanes->drain(); !drained) {
+      return drained;
+    }
+    history.release(*state.host);
+  }
   const std::uint64_t page = state.page_tokens();
   history.truncate(tokens);
   state.tails->forget(sequence, (tokens + page - 1) / page);
   state.drop_primed();
   return {};
+}
+
+Result<std::uint64_t> Session::truncation_limit(SequenceId sequence) const {
+  if (sequence >= state_->sequences.size() || !state_->sequences[sequence].live) {
+    return tl::unexpected(unknown_sequence(sequence));
+  }
+  return state_->sequences[sequence].history.truncation_limit();
 }
 
 void Session::cancel() {
@@ -238,6 +270,7 @@ Counters Session::counters() const {
   Counters counters = state.counters;
   counters.device_bytes_high_water = state.arena->peak_bytes() + state.prepared_device_bytes;
   counters.host_bytes = state.host->allocated_bytes();
+  counters.host_held_bytes = state.host->held_bytes();
   counters.slots_total = state.ring->count() + state.tails->count();
   counters.slots_in_flight = state.ring->taken();
   counters.slots_protected = state.tails->held();

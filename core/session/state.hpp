@@ -33,9 +33,19 @@ enum RegionId : std::uint64_t {
   kWorkspaceRegion
 };
 
+// Pages [begin, end) of a layer.
+struct PageRange {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+inline constexpr PageRange kAllPages{0, UINT64_MAX};
+
 struct Sequence {
   SequenceHistory history;
-  std::vector<Hazard> resident;  // [layer, page]: the arena's resident pages of this sequence
+  std::vector<Hazard> resident;    // [layer, place]: the arena's resident pages of this sequence
+  std::vector<PageRange> missing;  // [layer] pages that are not in their resident places
+  std::uint64_t filled = 0;        // of the upload lane: behind it came those that were not
   bool live = false;
 };
 
@@ -78,12 +88,6 @@ struct PagePlaces;  // byte_runs.hpp
 // Fetched pages that one submit reads at most: what fits_at_once() allows, and what is prepared.
 [[nodiscard]] std::uint32_t pages_at_once(const Plan& plan);
 
-// Pages [begin, end) of a layer.
-struct PageRange {
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-};
-
 // What a backend was asked for a layer in a phase, and its answer.
 struct AskedShape {
   kvspan_attention_shape_t shape;
@@ -107,7 +111,10 @@ struct SessionState {
   Result<void> check_alignment();
   Result<void> make_arena();
   [[nodiscard]] Result<void> check_scratch() const;
+  Result<void> commit_regions(const PlanRegions& regions);
+  Result<void> acquire_regions(const PlanRegions& regions);
   Result<void> make_streams();
+  void make_slots();
   void make_calls();
   Result<void> recover();
   void replace_lanes(Lanes fresh);
@@ -117,10 +124,34 @@ struct SessionState {
 
   // ---- load.cpp
   Result<void> check_load(std::uint32_t sequence, std::uint64_t tokens) const;
-  Result<void> upload_resident(std::uint32_t sequence, std::uint64_t pages);
+  Result<void> fill_pages(SequenceHistory& history, std::uint64_t tokens, const PageSource& source);
+
+  // ---- kept.cpp
+  [[nodiscard]] Moment reached() const;
+  Result<void> retire(SequenceHistory& history, std::uint64_t tokens, Moment& settled);
+  Result<HostPage> host_page(std::uint32_t sequence, std::uint32_t layer, std::uint64_t page) const;
+
+  // ---- resident.cpp
+  [[nodiscard]] bool rolls(std::size_t layer) const;
+  [[nodiscard]] std::uint64_t resident_end(std::size_t layer) const;
+  DevicePage resident_page(std::uint32_t sequence, std::uint32_t layer, std::uint64_t page);
+  void note_rolled(std::uint32_t sequence, std::size_t layer, std::uint64_t page);
+  Result<void> bring_resident(std::uint32_t sequence, std::uint32_t layer, PageRange pages);
+  Result<void> refill(std::uint32_t sequence);
+  PageRange wanted(std::uint32_t sequence, std::uint32_t layer) const;
+
+  // ---- place.cpp
+  Result<void> place(const Placement& placement);
+  Result<void> move_regions(const PlanRegions& regions);
+  void mark_moved(const Plan& next);
+
+  // ---- observe.cpp
+  Result<void> count_link(const StepObservation& seen);
+  Result<Decision> observe(const StepObservation& seen);
 
   // ---- step.cpp
   Result<void> check_health();
+  Error fail_behind(Error error);
   Result<void> check_step(std::span<const StepRows> rows, Phase phase) const;
   std::uint64_t order_split_tokens(std::uint32_t layer, const StepPart& part, Phase phase) const;
   std::vector<PageGroup> demanded(const std::vector<StepPart>& parts, Phase phase) const;
@@ -138,7 +169,6 @@ struct SessionState {
   Result<DevicePage> tail_page(const StepPart& part, std::uint32_t layer, std::uint64_t page);
   Result<void> refetch_tail(const PageKey& key, std::uint32_t slot, std::uint64_t rows);
   DevicePage device_page(const PageKey& key, std::uint32_t slot);
-  DevicePage resident_page(std::uint32_t sequence, std::uint32_t layer, std::uint64_t page);
   Result<std::uint64_t> copy(LaneId lane,
                              const Waits& waits,
                              const std::vector<kvspan_segment_t>& segments);
@@ -217,6 +247,13 @@ struct SessionState {
   std::optional<Step> step;
   bool failed = false;
   LostPoints lost_points;
+  std::uint64_t recoveries = 0;
+  Phase last_phase = Phase::decode;  // of the last step
+  std::uint64_t groups_attended = 0;
+  std::uint64_t groups_observed = 0;  // of those, told the policy
+  std::uint64_t untrue_observations = 0;
+  LinkCounters link_counters;
+  PolicyState policy;
   Counters counters;
 
   // cancel() against recover(): who may name the lanes now. Never held over a call of the backend.

@@ -196,15 +196,19 @@ Result<std::uint64_t> SessionState::fetch(const PageGroup& group,
   std::vector<kvspan_segment_t> segments;
   segments.reserve(2 * group.units.size());
   Waits waits;
+  waits.measure = options.placement.measures_copies;
   for (std::size_t index = 0; index < group.units.size(); ++index) {
     const PageUnit& unit = group.units[index];
-    const HostPage source = host->page(history.block(unit.page), group.layer);
+    const auto source = host_page(group.sequence, group.layer, unit.page);
+    if (!source) {
+      return tl::unexpected(source.error());
+    }
     const std::uint64_t target = slots_lease.range().offset + slots[index] * plan.slot_bytes;
     if (unit.rows == page_tokens()) {
       add_segment(segments,
-                  {source.memory, parent, source.offset, target, layout.page_bytes, 1, 0, 0});
+                  {source->memory, parent, source->offset, target, layout.page_bytes, 1, 0, 0});
     } else {
-      add_part(segments, layout, unit, {source.memory, source.offset, parent, target});
+      add_part(segments, layout, unit, {source->memory, source->offset, parent, target});
     }
     waits.moment.merge(history.hazard(group.layer, unit.page).before_read());
     waits.moment.merge(ring->hazard(slots[index]).before_write());
@@ -249,11 +253,17 @@ Result<void> SessionState::check_health() {
     return tl::unexpected(fail_step(wrong_step("cancelled between steps")));
   }
   if (auto healthy = lanes->health(); !healthy) {
-    Error error = fail_step(std::move(healthy).error());
-    error.message += "; sequences fell back to their last complete commits, ask for their tokens";
-    return tl::unexpected(std::move(error));
+    return tl::unexpected(fail_behind(std::move(healthy).error()));
   }
   return {};
+}
+
+// Work behind a commit failed.
+Error SessionState::fail_behind(Error error) {
+  Error failed_step = fail_step(std::move(error));
+  failed_step.message +=
+      "; sequences fell back to their last complete commits, ask for their tokens";
+  return failed_step;
 }
 
 Result<void> Session::begin_step(std::span<const StepRows> rows, Phase phase) {
@@ -268,19 +278,21 @@ Result<void> Session::begin_step(std::span<const StepRows> rows, Phase phase) {
   if (auto checked = state.check_step(rows, phase); !checked) {
     return checked;
   }
-  Moment reached;
-  for (const LaneId lane : {LaneId::compute, LaneId::upload, LaneId::download}) {
-    reached.merge(Moment::at(lane, state.lanes->reached(lane)));
-  }
   Step step;
   step.phase = phase;
   std::uint32_t first_row = 0;
+  Moment settled = state.reached();
   for (const StepRows& part : rows) {
     SequenceHistory& history = state.sequences[part.sequence].history;
-    history.prove(reached);
     const std::uint64_t tokens = history.committed_tokens();
+    if (auto retired = state.retire(history, tokens + part.rows, settled); !retired) {
+      return tl::unexpected(state.fail_behind(std::move(retired).error()));
+    }
     if (auto reserved = history.reserve(*state.host, tokens + part.rows); !reserved) {
       return reserved;
+    }
+    if (auto refilled = state.refill(part.sequence); !refilled) {
+      return tl::unexpected(state.fail_step(std::move(refilled).error()));
     }
     step.parts.push_back({part.sequence, part.rows, first_row, tokens, tokens});
     first_row += part.rows;
@@ -288,6 +300,7 @@ Result<void> Session::begin_step(std::span<const StepRows> rows, Phase phase) {
   const std::uint32_t kept = state.ring->taken();
   state.prefetch->demand(state.demanded(step.parts, phase), state.demanded_next(step));
   state.counters.primed_pages_dropped += kept - state.ring->taken();
+  state.last_phase = phase;
   state.step = std::move(step);
   if (auto pumped = state.prefetch->pump(); !pumped) {
     return tl::unexpected(state.fail_step(std::move(pumped).error()));

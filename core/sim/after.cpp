@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the session may answer, and what must hold after each answer.
 #include "runner.hpp"
+#include "windows.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace kvspan::sim {
@@ -54,6 +56,23 @@ void Runner::judge(const Before& before, const Error* error) {
   fall(before, *error);
 }
 
+// How far a sequence can be cut after a failure: what was not given up yet stays.
+void Runner::learn_limits() {
+  for (const auto& life : lives_) {
+    if (life == nullptr) {
+      continue;
+    }
+    const std::uint64_t limit = session_->truncation_limit(life->sequence()).value_or(UINT64_MAX);
+    if (limit > life->cut_limit() || limit < cut_limit(options_, life->tokens())) {
+      trouble_.report("tokens",
+                      "a failure left sequence " + std::to_string(life->sequence()) + " at " +
+                          std::to_string(life->tokens()) + " tokens, to be cut to " +
+                          std::to_string(limit));
+    }
+    life->limit_cuts_again(limit);
+  }
+}
+
 // The engine goes on from what the session says is left, if that is what must be left.
 void Runner::fall(const Before& before, const Error& error) {
   const bool memory = error.code == Errc::host_memory || error.code == Errc::device_memory;
@@ -99,6 +118,9 @@ void Runner::fall(const Before& before, const Error& error) {
       life->fall(left[life->sequence()]);
     }
   }
+  if (fell) {
+    learn_limits();
+  }
   for (Set& set : sets_) {
     if (!refused) {
       set.open.clear();
@@ -123,6 +145,9 @@ void Runner::check_begun() {
       life->perhaps_recovered();
     }
   }
+  if (doubtful_) {
+    learn_limits();
+  }
   doubtful_ = false;
 }
 
@@ -136,6 +161,20 @@ void Runner::expect_refusal(const char* call, const Result<void>& result, Errc c
                               : " was refused as " + std::string(name(result.error().code)) + ": " +
                                     result.error().message) +
                       "; " + std::string(name(code)) + " was to be expected");
+}
+
+// What lies behind windows was given back, in time.
+void Runner::check_held(const Counters& now) {
+  const Plan& plan = session_->plan();
+  const std::uint64_t most =
+      held_bytes_max(options_, plan, std::max(plan.prefill_rows, plan.decode_rows));
+  if (now.host_held_bytes > most || now.host_bytes > plan.pinned_bytes) {
+    trouble_.report(
+        "held",
+        std::to_string(now.host_held_bytes) + " bytes of pages are held on the host and " +
+            std::to_string(now.host_bytes) + " pinned; at most " + std::to_string(most) + " and " +
+            std::to_string(plan.pinned_bytes) + " were to be expected");
+  }
 }
 
 // Between two operations.
@@ -160,11 +199,19 @@ void Runner::check_idle() {
                         std::to_string(now.device_bytes_high_water) + ", the arena is " +
                         std::to_string(options_.arena_bytes));
   }
+  check_held(now);
   if (doubtful_) {
     return;
   }
   for (const auto& life : lives_) {
     if (life != nullptr) {
+      const auto limit = session_->truncation_limit(life->sequence());
+      if (!limit || *limit != life->cut_limit()) {
+        trouble_.report("tokens",
+                        "sequence " + std::to_string(life->sequence()) + " can be cut to " +
+                            std::to_string(limit.value_or(0)) + " tokens, not to " +
+                            std::to_string(life->cut_limit()));
+      }
       const auto tokens = session_->tokens(life->sequence());
       if (!tokens || *tokens != life->tokens()) {
         trouble_.report("tokens",

@@ -88,6 +88,7 @@ struct Queue {
   std::deque<std::unique_ptr<Work>> works;  // the first runs, if `running`
   bool running = false;
   Known last;
+  std::deque<kvspan_measurement_t> measured;  // not handed out; a full one drops
 };
 
 // What attention must find, for one sequence in one step.

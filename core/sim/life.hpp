@@ -59,7 +59,16 @@ class Life {
     lasting_ = tokens;
   }
 
+  // The fewest tokens, but for 0, that are left by a cut: what lies behind windows is given up.
+  [[nodiscard]] std::uint64_t cut_limit() const { return cut_limit_; }
+
+  void limit_cuts(std::uint64_t tokens) { cut_limit_ = std::max(cut_limit_, tokens); }
+
+  // After a failure the session says how far; never further than it was.
+  void limit_cuts_again(std::uint64_t tokens) { cut_limit_ = tokens; }
+
   void truncate(std::uint64_t tokens) {
+    cut_limit_ = tokens == 0 ? 0 : cut_limit_;
     generations_.resize(tokens);
     lasting_ = std::min(lasting_, tokens);
     for (CommitPoint& point : points_) {
@@ -108,6 +117,7 @@ class Life {
   std::vector<std::uint32_t> generations_;  // [token]
   std::deque<CommitPoint> points_;          // not known to last, oldest first
   std::uint64_t lasting_ = 0;
+  std::uint64_t cut_limit_ = 0;
 };
 
 }  // namespace kvspan::sim

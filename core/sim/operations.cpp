@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A scenario's operations, but for steps (steps.cpp).
 #include "runner.hpp"
+#include "windows.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -53,6 +54,14 @@ void Runner::truncate(const Op& op) {
     return;
   }
   const std::uint64_t tokens = life->tokens() - op.rows % (life->tokens() + 1);
+  if (tokens != 0 && tokens < life->cut_limit()) {
+    if (!doubtful_) {
+      expect_refusal("truncate behind a window",
+                     session_->truncate(life->sequence(), tokens),
+                     Errc::too_large);
+    }
+    return;
+  }
   if (called(
           "truncate", Strict::no, [&] { return session_->truncate(life->sequence(), tokens); })) {
     life->truncate(tokens);
@@ -85,8 +94,66 @@ void Runner::load(const Op& op) {
   if (called(
           "load", Strict::yes, [&] { return session_->load(life->sequence(), tokens, source); })) {
     life->load(tokens, generation);
+    life->limit_cuts(cut_limit(options_, tokens));
+    if (doubtful_) {
+      learn_limits();
+    }
     doubtful_ = false;
   }
+}
+
+// A clock that cannot be right may be told too. False: the scenario leaves the policy no say.
+bool Runner::observe(const Op& op) {
+  const StreamOptions& stream = options_.stream;
+  if (!options_.placement.changes || stream.link_bytes_s == 0 || stream.group_pages != 0 ||
+      stream.resident_pages_max != UINT32_MAX || session_->plan().mode == PlanMode::resident) {
+    return false;
+  }
+  constexpr double kTimes[] = {0.0, 1e3, 1e4, 1e5, 1e6, 1e7, -1.0, 1e300};
+  StepObservation seen;
+  seen.elapsed_ns = kTimes[op.rows % 8];
+  seen.link_busy_ns = kTimes[op.how % 8];
+  seen.gap_ns = kTimes[op.extra % 8];
+  seen.late_groups = op.extra / 8;
+  for (int again = 0; again < 10 && !stop(); ++again) {  // what is asked for often enough is done
+    const auto decision = called("observe", Strict::no, [&] { return session_->observe(seen); });
+    if (!decision) {
+      break;
+    }
+    tally_.decisions += decision->changed ? 1U : 0U;
+  }
+  return true;
+}
+
+// Numbers of the operation, cut until they fit: one more byte would be refused.
+void Runner::place(const Op& op) {
+  if (op.how / 4 % 2 == 0 && observe(op)) {
+    return;
+  }
+  const Plan& plan = session_->plan();
+  const std::size_t layers = plan.pages.size();
+  Placement wanted;
+  wanted.group_pages = 1 + op.how % 4;
+  wanted.ring_slots = std::max(2U, wanted.group_pages) + op.extra % 9;
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    wanted.resident_pages.push_back((op.rows >> (3 * layer)) % (plan.pages_a_sequence + 1));
+  }
+  if (!options_.placement.changes || plan.mode == PlanMode::resident) {
+    expect_refusal("place in a fixed session", session_->place(wanted), Errc::invalid_argument);
+    return;
+  }
+  const std::uint64_t pool = plan.regions.resident_bytes + plan.regions.slots_bytes;
+  while (placed_bytes_of(options_, plan, wanted) > pool) {
+    if (op.extra % 2 == 0 && !doubtful_ && !cancel_pending_) {
+      expect_refusal("place without room", session_->place(wanted), Errc::device_memory);
+    }
+    wanted.group_pages = 1;
+    wanted.ring_slots = std::max(2U, wanted.ring_slots / 2);
+    for (std::uint64_t& pages : wanted.resident_pages) {
+      pages = pages * 3 / 4;
+    }
+  }
+  (void)called("place", Strict::yes, [&] { return session_->place(wanted); });
 }
 
 void Runner::cancel() {
@@ -210,6 +277,8 @@ void Runner::operate(const Op& op) {
     case OpKind::reopen:
       reopen();
       return;
+    case OpKind::place:
+      return place(op);
   }
 }
 

@@ -24,6 +24,9 @@ void Tally::add(const Tally& other) {
   cancellations += other.cancellations;
   sessions += other.sessions;
   refused_opens += other.refused_opens;
+  placements += other.placements;
+  decisions += other.decisions;
+  retired_pages += other.retired_pages;
 }
 
 Outcome run(const Scenario& scenario, CallFilter* filter) {
@@ -94,6 +97,9 @@ void Runner::close_session() {
   device_.faults = {};
   drop_line(reads_);  // what waits for points of the session has settled before it ends
   if (session_) {
+    const Counters counted = session_->counters();
+    tally_.placements += counted.placement_changes;
+    tally_.retired_pages += counted.retired_pages;
     session_.reset();
   }
   cancel_pending_ = false;

@@ -72,6 +72,8 @@ class Runner {
   void remove_sequence(std::uint32_t who);
   void truncate(const Op& op);
   void load(const Op& op);
+  void place(const Op& op);
+  bool observe(const Op& op);
   void cancel();
   void misuse(const Op& op);
   void plant(const Op& op);
@@ -126,6 +128,8 @@ class Runner {
   void fall(const Before& before, const Error& error);
   void expect_refusal(const char* call, const Result<void>& result, Errc code);
   void check_begun();
+  void learn_limits();
+  void check_held(const Counters& now);
   void check_idle();
 
   [[nodiscard]] bool stop() const { return trouble_.found(); }

@@ -95,6 +95,37 @@ SessionOptions session_of(Random& random, const DeviceTraits& traits, bool arith
   return options;
 }
 
+// Short windows that a long history leaves far behind, by small steps.
+void outlive_windows(Random& random, SessionOptions& options) {
+  for (LayerGeometry& layer : options.geometry.layers) {
+    layer.window_tokens = random.percent(70) ? random.between(1, 20) : layer.window_tokens;
+  }
+  options.context_tokens = random.between(100, 400);
+  options.prefill_rows_max = random.between(1, 8);
+  options.prefill_rows_fixed = random.percent(40) ? options.prefill_rows_max : 0;
+  options.rewind_tokens = random.one_of({0U, 0U, 1U, 5U, 30U});
+}
+
+// Other placements among the operations, at any time.
+void move_about(Random& random, Scenario& scenario) {
+  scenario.session.placement.changes = true;
+  if (random.percent(40)) {  // the policy's to choose
+    scenario.session.stream = {};
+    scenario.session.stream.link_bytes_s = 1'000'000'000;
+    scenario.session.stream.gap_ns = random.one_of({0U, 1000U, 20000U});
+    scenario.session.placement.measures_copies = random.percent(50);
+  }
+  for (std::uint32_t count = random.between(1, 12); count != 0; --count) {
+    const Op op{OpKind::place,
+                0,
+                static_cast<std::uint32_t>(random.below(1U << 20)),
+                static_cast<std::uint32_t>(random.below(128)),
+                static_cast<std::uint32_t>(random.below(64))};
+    const auto at = static_cast<std::ptrdiff_t>(random.below(scenario.ops.size()));
+    scenario.ops.insert(scenario.ops.begin() + at + 1, op);
+  }
+}
+
 OpKind kind_of(Random& random) {
   struct Weight {
     OpKind kind;
@@ -183,7 +214,8 @@ const char* name(OpKind kind) {
                                     "misuse",
                                     "idle",
                                     "old_point",
-                                    "reopen"};
+                                    "reopen",
+                                    "place"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -194,6 +226,11 @@ Scenario scenario_of(std::uint64_t seed) {
   scenario.arithmetic = seed % kArithmeticEvery == kArithmeticEvery - 1;
   scenario.device = traits_of(random);
   scenario.session = session_of(random, scenario.device, scenario.arithmetic);
+  Random apart(~seed);  // numbers of its own: what was drawn before it existed stays
+  scenario.session.rewind_tokens = apart.one_of({0U, 0U, 1U, 3U, 10U, 64U, 1000U});
+  if (!scenario.arithmetic && apart.percent(25)) {
+    outlive_windows(apart, scenario.session);
+  }
   scenario.arena_percent = random.percent(35)   ? 0
                            : random.percent(80) ? random.between(1, 60)
                                                 : random.between(60, 100);
@@ -218,6 +255,9 @@ Scenario scenario_of(std::uint64_t seed) {
       }
     }
   }
+  if (apart.percent(35)) {
+    move_about(apart, scenario);
+  }
   return scenario;
 }
 
@@ -241,7 +281,8 @@ std::string text(const Scenario& scenario) {
          number(session.prefill_rows_max) + (session.prefill_rows_fixed != 0 ? " fixed" : "") +
          ", decode rows " + number(session.decode_rows) + ", groups of " +
          number(session.stream.group_pages) + ", arena " + number(scenario.arena_percent) +
-         "% above the minimum" + (session.lanes.waits == WaitMode::strict ? ", strict waits" : "") +
+         "% above the minimum, rewinds of " + number(session.rewind_tokens) +
+         (session.lanes.waits == WaitMode::strict ? ", strict waits" : "") +
          (scenario.engine_queue ? ", rows behind the engine's points" : "") + "\n";
   for (std::size_t layer = 0; layer < session.geometry.layers.size(); ++layer) {
     const LayerGeometry& of = session.geometry.layers[layer];

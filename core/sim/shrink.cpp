@@ -89,6 +89,7 @@ class Shrinker {
     attempt([](Scenario& smaller) { smaller.session.decode_rows = 1; });
     attempt([](Scenario& smaller) { smaller.session.stream = StreamOptions{}; });
     attempt([](Scenario& smaller) { smaller.session.lanes.waits = WaitMode::normal; });
+    attempt([](Scenario& smaller) { smaller.session.placement = {}; });
     attempt([](Scenario& smaller) { smaller.engine_queue = false; });
     attempt([](Scenario& smaller) { smaller.host_limit_percent = 0; });
     attempt([](Scenario& smaller) { smaller.open_refusal = 0; });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps: begin, write and attend layer after layer, read the outputs, commit.
 #include "runner.hpp"
+#include "windows.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -49,6 +50,9 @@ void Runner::verify() {
     Life* const life = lives_[index].get();
     if (life == nullptr) {
       continue;
+    }
+    if (life->tokens() == options_.context_tokens && life->cut_limit() == options_.context_tokens) {
+      continue;  // it ends a page, and windows have left the page before
     }
     if (life->tokens() == options_.context_tokens) {
       if (called("truncate", Strict::no, [&] {
@@ -226,7 +230,9 @@ void Runner::commit(const std::vector<std::pair<Life*, std::uint32_t>>& parts,
   const std::vector<std::shared_ptr<Ending>> copies = device_.take_downloads();
   check_counted(parts, before);
   for (std::size_t index = 0; index < parts.size(); ++index) {
-    parts[index].first->commit(accepted[index], generation, copies);
+    Life& life = *parts[index].first;
+    life.commit(accepted[index], generation, copies);
+    life.limit_cuts(cut_limit(options_, life.tokens()));
   }
 }
 
@@ -238,6 +244,8 @@ void Runner::check_counted(const std::vector<std::pair<Life*, std::uint32_t>>& p
   std::uint64_t streamed = 0;
   for (std::size_t layer = 0; layer < options_.geometry.layers.size(); ++layer) {
     const std::uint64_t window = options_.geometry.layers[layer].window_tokens;
+    const Plan& plan = session_->plan();
+    const bool whole = rolls(options_, plan, layer, std::max(plan.prefill_rows, plan.decode_rows));
     for (const auto& [life, count] : parts) {
       const std::uint64_t first = life->tokens();
       const std::uint64_t begin =
@@ -246,7 +254,7 @@ void Runner::check_counted(const std::vector<std::pair<Life*, std::uint32_t>>& p
       seen += end - begin;
       const std::uint64_t complete = first / page;
       const std::uint64_t from =
-          std::max<std::uint64_t>(begin, session_->plan().resident_pages[layer]);
+          whole ? complete : std::max<std::uint64_t>(begin, plan.resident_pages[layer]);
       streamed += complete > from ? complete - from : 0;
     }
   }

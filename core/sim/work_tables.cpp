@@ -33,7 +33,31 @@ kvspan_result_t copy(kvspan_queue_t* handle,
                      kvspan_error_t* error) noexcept {
   Call call = call_of(CallKind::copy, submit);
   call.segments.assign(segments, segments + count);
-  return submit_call(handle, std::move(call), error);
+  const kvspan_result_t result = submit_call(handle, std::move(call), error);
+  constexpr std::size_t kMeasuredMax = 100;
+  std::deque<kvspan_measurement_t>& measured = queue_of(handle)->measured;
+  if (result == KVSPAN_OK && (submit->flags & KVSPAN_SUBMIT_MEASURE) != 0 &&
+      measured.size() < kMeasuredMax) {
+    measured.push_back({submit->submit_id, queue_of(handle)->device->traits().copy_ns, 0});
+    for (std::uint32_t index = 0; index < count; ++index) {
+      measured.back().bytes += segments[index].bytes * segments[index].rows;
+    }
+  }
+  return result;
+}
+
+// A device whose clock has one answer: the policy must live with it.
+kvspan_result_t feedback(kvspan_queue_t* handle,
+                         kvspan_measurement_t* out,
+                         std::uint32_t capacity,
+                         std::uint32_t* out_count,
+                         kvspan_error_t*) noexcept {
+  std::deque<kvspan_measurement_t>& measured = queue_of(handle)->measured;
+  for (*out_count = 0; *out_count < capacity && !measured.empty(); ++*out_count) {
+    out[*out_count] = measured.front();
+    measured.pop_front();
+  }
+  return KVSPAN_OK;
 }
 
 kvspan_result_t limits(kvspan_device_t* handle,
@@ -161,6 +185,7 @@ kvspan_result_t finish(kvspan_queue_t* handle,
 const auto kCopy = table_with<kvspan_copy_table_t>([](kvspan_copy_table_t& table) {
   table.copy = copy;
   table.limits = limits;
+  table.feedback = feedback;
 });
 const auto kCodec =
     table_with<kvspan_codec_table_t>([](kvspan_codec_table_t& table) { table.encode = encode; });

@@ -147,6 +147,42 @@ TEST(BudgetGolden, WindowsSeeAFewPages) {
   EXPECT_EQ(found->resident_pages.back(), 0U);
 }
 
+// The host holds of a window what it spans, a rewind, a chunk on its way and the next, however long
+// the context: 1,024 + 64 + 2 x 1,024 tokens touch 14 pages of 256. Layers that see everything keep
+// everything. With a rewind of the context nothing is given back.
+TEST(BudgetGolden, WindowsHoldTheirBoundOnTheHost) {
+  EXPECT_EQ(kept_pages(131072, 1024 + 64, 1024, 256), 14U);
+  EXPECT_EQ(kept_pages(131072, 1024, 1, 256), 5U);
+  EXPECT_EQ(kept_pages(131072, 0, 1024, 256), 512U);
+  EXPECT_EQ(kept_pages(2048, 1024, 1024, 256), 8U);
+  EXPECT_EQ(kept_pages(131072, 1024, UINT32_MAX, 256), 512U);
+  PlanRequest request = long_context();
+  request.geometry.layers.assign(10, {KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 128, 128, 16, 32});
+  for (int layer = 0; layer < 52; ++layer) {
+    request.geometry.layers.push_back({KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 128, 128, 16, 32, 1024});
+  }
+  request.geometry.page_tokens = 64;
+  request.context_tokens = 131072;
+  request.prefill_rows_fixed = 1024;
+  constexpr std::uint64_t kPage = 64 * 2 * 16 * 128 * 2;
+  const auto found = plan(request);
+  ASSERT_TRUE(found.has_value()) << found.error().message;
+  EXPECT_EQ(found->host_pages, (std::vector<std::uint32_t>{2048, 50}));
+  EXPECT_EQ(found->history_bytes, (10 * 2048 + 52 * 50) * kPage);  // 11.27 GiB
+  request.rewind_tokens = request.context_tokens;
+  EXPECT_EQ(plan(request)->history_bytes, 62 * 2048 * kPage);  // 62 GiB
+  request.rewind_tokens = UINT64_MAX;
+  EXPECT_EQ(plan(request)->history_bytes, 62 * 2048 * kPage);
+  request.rewind_tokens = 0;
+  EXPECT_EQ(plan(request)->host_pages.back(), 49U);
+  // Resident they roll in what a step sees: 1,024 + 1,023 tokens touch 33 pages.
+  request.arena_bytes = 64 * kGiB;
+  const auto resident = plan(request);
+  ASSERT_TRUE(resident.has_value()) << resident.error().message;
+  EXPECT_EQ(resident->mode, PlanMode::resident);
+  EXPECT_EQ(resident->regions.resident_bytes, (10 * 2048 + 52 * 33) * kPage);  // 10.84 GiB
+}
+
 // Frames of a pool, and the published layouts of forks that balance exactly.
 TEST(BudgetGolden, FramesOfAPool) {
   constexpr std::uint64_t kPage = 425984;

@@ -34,7 +34,8 @@ void expect_sound(const LoadCase& drawn, const Placement& placement) {
       const std::uint64_t visible = visible_of(of, pages);
       const std::uint64_t resident = placement.resident_pages[layer];
       visible_bytes += visible * of.page_bytes;
-      if (resident >= pages || can_stay(of, pages)) {
+      const bool rolls = of.rolling_pages != 0 && resident >= of.rolling_pages;
+      if (resident >= pages || can_stay(of, pages) || rolls) {
         resident_bytes += std::min(visible, resident) * of.page_bytes;
       }
     }

@@ -47,6 +47,8 @@ class RandomLoads {
       LayerLoad layer;
       layer.page_bytes = 1000 * pick(1, 400);
       layer.window_pages = pick(0, 3) == 0 ? pick(1, 30) : 0;
+      layer.rolling_pages =
+          layer.window_pages == 0 || pick(0, 1) == 0 ? 0 : layer.window_pages + pick(0, 9);
       layer.gap_ns = pick(0, 2) == 0 ? 0.0 : spread(1e3, 3e6);
       layer.attend_page_ns = spread(20.0, 20000.0);
       out.pool.slot_bytes = std::max(out.pool.slot_bytes, layer.page_bytes);

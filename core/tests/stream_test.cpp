@@ -200,8 +200,16 @@ Moment down(std::uint64_t value) {
   return Moment::at(LaneId::download, value);
 }
 
+std::vector<HostClass> one_class(std::uint32_t layers) {
+  HostClass of;
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    of.layers.push_back(layer);
+  }
+  return {of};
+}
+
 TEST(SequenceHistory, FallsBackToTheNewestCompleteCommit) {
-  SequenceHistory history(2, 4);
+  SequenceHistory history(one_class(2), 4);
   history.commit(10, down(3));
   history.commit(5, down(6));
   history.commit(1, down(9));
@@ -239,7 +247,7 @@ TEST(Prefetcher, ARefusedFetchTakesNoSlots) {
 
 // What the host wrote itself does not fall with copies from before the history was emptied.
 TEST(SequenceHistory, LoadedRowsLastWhateverFails) {
-  SequenceHistory history(1, 4);
+  SequenceHistory history(one_class(1), 4);
   history.commit(10, down(6));
   history.truncate(0);
   history.load(7);
@@ -249,7 +257,7 @@ TEST(SequenceHistory, LoadedRowsLastWhateverFails) {
 }
 
 TEST(SequenceHistory, TruncationSurvivesAFallBack) {
-  SequenceHistory history(1, 4);
+  SequenceHistory history(one_class(1), 4);
   history.commit(20, down(1));
   history.commit(20, down(2));
   history.truncate(7);

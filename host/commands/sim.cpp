@@ -93,6 +93,9 @@ nlohmann::ordered_json tally_json(const sim::Tally& tally) {
   out["streamed_pages"] = tally.streamed_pages;
   out["sessions"] = tally.sessions;
   out["refused_opens"] = tally.refused_opens;
+  out["placements"] = tally.placements;
+  out["decisions"] = tally.decisions;
+  out["retired_pages"] = tally.retired_pages;
   out["failed_calls"] = tally.failures;
   out["recoveries"] = tally.recoveries;
   out["cancellations"] = tally.cancellations;

@@ -19,7 +19,7 @@ struct Basis {
   const PlanRequest& request;
   std::vector<PageLayout> pages;             // [layer]
   std::vector<std::uint32_t> visible_pages;  // [layer]
-  HostChunk chunk;
+  std::vector<HostClass> host_classes;
   std::uint64_t slot_bytes = 0;
   std::uint32_t pages_a_sequence = 0;
   std::uint64_t reserved_bytes = 0;  // demands without a phase

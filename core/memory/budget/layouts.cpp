@@ -30,6 +30,20 @@ std::uint64_t resident_sequence_bytes(const Basis& basis,
   return align_up(total_bytes, kRegionAlignment);
 }
 
+// Resident pages of a layer in which its window rolls, whatever a step of the chunk's rows sees of
+// it; 0 where rows see everything.
+std::uint32_t rolling_pages(const Basis& basis, std::size_t layer, std::uint32_t prefill_rows) {
+  const PlanRequest& request = basis.request;
+  const std::uint64_t window = request.geometry.layers[layer].window_tokens;
+  if (window == 0 || window >= request.context_tokens) {
+    return 0;
+  }
+  return static_cast<std::uint32_t>(visible_pages(request.context_tokens,
+                                                  window,
+                                                  std::max(prefill_rows, request.decode_rows),
+                                                  request.geometry.page_tokens));
+}
+
 void set_scratch(const Basis& basis, const Candidate& rows, PlanRegions& regions) {
   regions.states_bytes = std::max(rows.prefill.states_bytes, rows.decode.states_bytes);
   regions.accumulators_bytes =
@@ -51,8 +65,10 @@ void set_regions(const Basis& basis, const Candidate& rows, Plan& out) {
   out.decode_splits_in_flight = rows.decode.splits_in_flight;
   out.resident_sequence_bytes = resident_sequence_bytes(basis, out.resident_pages);
   out.resident_offsets.assign(basis.pages.size(), 0);
+  out.rolling_pages.clear();
   std::uint64_t offset = 0;
   for (std::size_t layer = 0; layer < basis.pages.size(); ++layer) {
+    out.rolling_pages.push_back(rolling_pages(basis, layer, rows.prefill_rows));
     out.resident_offsets[layer] = offset;
     offset += out.resident_pages[layer] * basis.pages[layer].page_bytes;
   }
@@ -81,66 +97,69 @@ void set_ring(const Basis& basis, std::uint64_t spare_slots, Plan& out) {
       2 * group + extra, kRingSlotsMin, std::max<std::uint64_t>(share, 2)));
 }
 
-// Which layers grow together: first those that see all of their history, then those whose window
-// slides off its first pages.
-enum class Sees : std::uint8_t { everything, a_window };
-
-// Grows the resident runs of some layers as far as `room_bytes` for all sequences allow.
+// Grows the resident pages of layers as far as `room_bytes` for all sequences allow.
 class ResidentGrowth {
  public:
-  ResidentGrowth(const Basis& basis, std::uint64_t room_bytes, std::vector<std::uint32_t>& counts)
-      : basis_(basis), room_bytes_(room_bytes), counts_(counts) {}
+  ResidentGrowth(const Basis& basis, std::uint64_t room_bytes, Plan& plan)
+      : basis_(basis),
+        room_bytes_(room_bytes),
+        rolling_(plan.rolling_pages),
+        counts_(plan.resident_pages) {}
 
-  // Evenly, then one page more for the first layers while it fits.
-  void grow(Sees which, std::uint32_t most) {
+  // Runs of the layers that see everything: evenly, then one page more for the first while it fits.
+  void grow_runs(std::uint32_t most) {
     std::uint32_t low = 0;
     std::uint32_t high = most;
     while (low < high) {
       const std::uint32_t middle = low + (high - low + 1) / 2;
-      set(which, middle);
+      set_runs(middle);
       if (fits()) {
         low = middle;
       } else {
         high = middle - 1;
       }
     }
-    set(which, low);
+    set_runs(low);
     for (bool grown = true; grown;) {
       grown = false;
       for (std::size_t layer = 0; layer < counts_.size(); ++layer) {
-        if (sees(layer) != which || counts_[layer] >= most) {
-          continue;
-        }
-        ++counts_[layer];
-        if (fits()) {
-          grown = true;
-        } else {
-          --counts_[layer];
-        }
+        grown = (rolling_[layer] == 0 && counts_[layer] < most && take(layer, 1)) || grown;
+      }
+    }
+  }
+
+  // What windows roll in, a layer's whole or nothing of it: a run would soon be behind them.
+  void grow_windows(std::uint32_t most) {
+    for (std::size_t layer = 0; layer < counts_.size(); ++layer) {
+      if (rolling_[layer] != 0 && rolling_[layer] <= most) {
+        (void)take(layer, rolling_[layer]);
       }
     }
   }
 
  private:
-  [[nodiscard]] Sees sees(std::size_t layer) const {
-    return basis_.visible_pages[layer] == basis_.pages_a_sequence ? Sees::everything
-                                                                  : Sees::a_window;
-  }
-
   [[nodiscard]] bool fits() const {
     return basis_.request.sequences * resident_sequence_bytes(basis_, counts_) <= room_bytes_;
   }
 
-  void set(Sees which, std::uint32_t count) {
+  bool take(std::size_t layer, std::uint32_t pages) {
+    counts_[layer] += pages;
+    if (fits()) {
+      return true;
+    }
+    counts_[layer] -= pages;
+    return false;
+  }
+
+  void set_runs(std::uint32_t count) {
     for (std::size_t layer = 0; layer < counts_.size(); ++layer) {
-      if (sees(layer) == which) {
-        counts_[layer] = count;
-      }
+      counts_[layer] = rolling_[layer] == 0 ? count : counts_[layer];
     }
   }
 
   const Basis& basis_;
   std::uint64_t room_bytes_;
+  const std::vector<std::uint32_t>& rolling_;
   std::vector<std::uint32_t>& counts_;
 };
 
@@ -150,6 +169,11 @@ Plan resident_layout(const Basis& basis, const Candidate& rows) {
   Plan out;
   out.mode = PlanMode::resident;
   out.resident_pages.assign(basis.pages.size(), basis.pages_a_sequence);
+  for (std::size_t layer = 0; layer < basis.pages.size(); ++layer) {
+    if (const std::uint32_t rolling = rolling_pages(basis, layer, rows.prefill_rows)) {
+      out.resident_pages[layer] = rolling;
+    }
+  }
   set_regions(basis, rows, out);
   return out;
 }
@@ -180,9 +204,9 @@ Plan streaming_layout(const Basis& basis, const Candidate& rows) {
   set_regions(basis, rows, out);
   const std::uint64_t room_bytes = usable_bytes - out.total_bytes();
   const std::uint32_t most = std::min(basis.pages_a_sequence, request.stream.resident_pages_max);
-  ResidentGrowth growth(basis, room_bytes, out.resident_pages);
-  growth.grow(Sees::everything, most);
-  growth.grow(Sees::a_window, most);
+  ResidentGrowth growth(basis, room_bytes, out);
+  growth.grow_runs(most);
+  growth.grow_windows(most);
   set_regions(basis, rows, out);
   return out;
 }

@@ -2,43 +2,17 @@
 // The request in the policy's words, and its placement in the plan's.
 #include "memory/budget/placing.hpp"
 
+#include "kvspan/core/layout/checked.hpp"
 #include "kvspan/core/policy/overlap_policy.hpp"
 #include "kvspan/core/policy/placement.hpp"
 
 #include <algorithm>
 #include <optional>
+#include <string>
 
 namespace kvspan {
 
 namespace {
-
-StepLoad load_of(const Basis& basis) {
-  const StreamOptions& stream = basis.request.stream;
-  StepLoad load;
-  for (std::size_t layer = 0; layer < basis.pages.size(); ++layer) {
-    LayerLoad of;
-    of.page_bytes = basis.pages[layer].page_bytes;
-    of.window_pages =
-        basis.visible_pages[layer] == basis.pages_a_sequence ? 0 : basis.visible_pages[layer];
-    of.gap_ns = static_cast<double>(stream.gap_ns);
-    of.attend_page_ns =
-        stream.attend_bytes_s == 0
-            ? 0.0
-            : static_cast<double>(of.page_bytes) / static_cast<double>(stream.attend_bytes_s) * 1e9;
-    load.layers.push_back(of);
-  }
-  load.sequence_pages.assign(basis.request.sequences, basis.pages_a_sequence);
-  load.sequences_max = basis.request.sequences;
-  load.link = {static_cast<double>(stream.copy_ns), static_cast<double>(stream.link_bytes_s)};
-  load.jitter_ns = static_cast<double>(stream.jitter_ns);
-  load.wave_ns = static_cast<double>(stream.wave_ns);
-  return load;
-}
-
-bool is_the_policys(const StreamOptions& stream) {
-  return stream.link_bytes_s != 0 && stream.group_pages == 0 &&
-         stream.resident_pages_max == UINT32_MAX;
-}
 
 std::optional<Placement> overlap_placement(const Basis& basis, const Pool& pool) {
   const OverlapRequest request{
@@ -54,7 +28,97 @@ std::optional<Placement> overlap_placement(const Basis& basis, const Pool& pool)
   return overlap_concentrated(request, *layout);
 }
 
+// Of the phases' components: what resident pages and the ring take now, what is idle then.
+void set_placed(Plan& plan) {
+  for (PhaseBudget& phase : plan.phases) {
+    for (PlanComponent& component : phase.components) {
+      if (component.name == "resident pages") {
+        component.size_bytes = plan.regions.resident_bytes;
+      } else if (component.name == "ring") {
+        component.size_bytes = plan.ring_slots * plan.slot_bytes;
+      }
+    }
+    phase.components.back().size_bytes = plan.total_bytes() - phase.needed_bytes();
+  }
+}
+
 }  // namespace
+
+bool is_the_policys(const StreamOptions& stream) {
+  return stream.link_bytes_s != 0 && stream.group_pages == 0 &&
+         stream.resident_pages_max == UINT32_MAX;
+}
+
+StepLoad step_load(const PlanRequest& request, const Plan& plan) {
+  const StreamOptions& stream = request.stream;
+  StepLoad load;
+  for (std::size_t layer = 0; layer < plan.pages.size(); ++layer) {
+    LayerLoad of;
+    of.page_bytes = plan.pages[layer].page_bytes;
+    of.window_pages =
+        plan.visible_pages[layer] == plan.pages_a_sequence ? 0 : plan.visible_pages[layer];
+    of.rolling_pages = plan.rolling_pages[layer];
+    of.gap_ns = static_cast<double>(stream.gap_ns);
+    of.attend_page_ns =
+        stream.attend_bytes_s == 0
+            ? 0.0
+            : static_cast<double>(of.page_bytes) / static_cast<double>(stream.attend_bytes_s) * 1e9;
+    load.layers.push_back(of);
+  }
+  load.sequence_pages.assign(request.sequences, plan.pages_a_sequence);
+  load.sequences_max = request.sequences;
+  load.link = {static_cast<double>(stream.copy_ns), static_cast<double>(stream.link_bytes_s)};
+  load.jitter_ns = static_cast<double>(stream.jitter_ns);
+  load.wave_ns = static_cast<double>(stream.wave_ns);
+  return load;
+}
+
+Result<Plan> replaced(const Plan& plan, std::uint32_t sequences, const Placement& placement) {
+  const std::size_t layers = plan.pages.size();
+  const std::uint32_t slots_min = std::max(2U, placement.group_pages);
+  if (plan.mode != PlanMode::streaming || placement.resident_pages.size() != layers ||
+      placement.group_pages == 0 || placement.ring_slots < slots_min) {
+    return tl::unexpected(Error{Errc::invalid_argument,
+                                "a placement has resident pages for each of " +
+                                    std::to_string(layers) + " layers and a ring of at least " +
+                                    std::to_string(slots_min) +
+                                    " slots, in a plan that streams; place what it lacks",
+                                0,
+                                0,
+                                0,
+                                "placement"});
+  }
+  Plan out = plan;
+  out.ring_slots = placement.ring_slots;
+  out.group_pages = placement.group_pages;
+  std::uint64_t offset = 0;
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    out.resident_pages[layer] = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(placement.resident_pages[layer], plan.pages_a_sequence));
+    out.resident_offsets[layer] = offset;
+    offset += out.resident_pages[layer] * plan.pages[layer].page_bytes;
+  }
+  out.resident_sequence_bytes = align_up(offset, kRegionAlignment);
+  const std::uint64_t pool_bytes = plan.regions.resident_bytes + plan.regions.slots_bytes;
+  const std::uint64_t slots = std::uint64_t{out.ring_slots} + out.tail_slots;
+  const std::uint64_t required =
+      sequences * out.resident_sequence_bytes + align_up(slots * out.slot_bytes, kRegionAlignment);
+  if (required > pool_bytes) {
+    return tl::unexpected(Error{Errc::device_memory,
+                                "the placement takes " + std::to_string(required) +
+                                    " bytes of resident pages and slots, but the arena has " +
+                                    std::to_string(pool_bytes) +
+                                    " for them; keep fewer pages resident or a smaller ring",
+                                required,
+                                pool_bytes,
+                                required - pool_bytes,
+                                "placement"});
+  }
+  out.regions.resident_bytes = sequences * out.resident_sequence_bytes;
+  out.regions.slots_bytes = pool_bytes - out.regions.resident_bytes;
+  set_placed(out);
+  return out;
+}
 
 bool place(const Basis& basis, std::uint64_t spare_bytes, Plan& out) {
   if (!is_the_policys(basis.request.stream)) {
@@ -70,7 +134,7 @@ bool place(const Basis& basis, std::uint64_t spare_bytes, Plan& out) {
   std::optional<Placement> placement;
   if (basis.request.stream.rule == PlacementRule::overlap) {
     placement = overlap_placement(basis, pool);
-  } else if (auto best = best_placement(load_of(basis), pool)) {
+  } else if (auto best = best_placement(step_load(basis.request, out), pool)) {
     placement = std::move(*best);
   }
   if (!placement || placement->ring_slots < 2) {
@@ -91,7 +155,7 @@ StepTime predicted_step(const Basis& basis, const Plan& plan) {
   }
   Placement placement{plan.ring_slots, plan.group_pages, {}};
   placement.resident_pages.assign(plan.resident_pages.begin(), plan.resident_pages.end());
-  return predict(load_of(basis), placement);
+  return predict(step_load(basis.request, plan), placement);
 }
 
 }  // namespace kvspan

@@ -70,7 +70,11 @@ Result<void> check_granules(const PlanRequest& request) {
 Result<void> check_sizes(const Basis& basis) {
   const PlanRequest& request = basis.request;
   const auto blocks = checked_mul(basis.pages_a_sequence, request.sequences);
-  const auto bytes = blocks ? checked_mul(*blocks, basis.chunk.block_bytes) : std::nullopt;
+  std::uint64_t block_bytes = 0;  // one page of every layer: of classes that fit each alone
+  for (const HostClass& of : basis.host_classes) {
+    block_bytes += of.chunk.block_bytes;
+  }
+  const auto bytes = blocks ? checked_mul(*blocks, block_bytes) : std::nullopt;
   if (!bytes || *bytes > kPlannedBytesMax) {
     return too_much("a history of " + std::to_string(request.sequences) + " sequences of " +
                         std::to_string(request.context_tokens) + " tokens is more than the " +
@@ -155,20 +159,23 @@ Result<Basis> basis_of(const PlanRequest& request) {
   const std::uint32_t page = request.geometry.page_tokens;
   basis.pages_a_sequence = static_cast<std::uint32_t>((request.context_tokens + page - 1) / page);
   std::vector<std::uint64_t> page_bytes;
+  std::vector<std::uint64_t> windows;
   for (std::size_t layer = 0; layer < basis.pages.size(); ++layer) {
     page_bytes.push_back(basis.pages[layer].page_bytes);
+    windows.push_back(request.geometry.layers[layer].window_tokens);
     basis.slot_bytes = std::max(basis.slot_bytes, page_bytes.back());
-    basis.visible_pages.push_back(
-        static_cast<std::uint32_t>(visible_pages(request.context_tokens,
-                                                 request.geometry.layers[layer].window_tokens,
-                                                 request.decode_rows,
-                                                 page)));
+    basis.visible_pages.push_back(static_cast<std::uint32_t>(
+        visible_pages(request.context_tokens, windows.back(), request.decode_rows, page)));
   }
-  auto chunk = host_chunk(page_bytes, request.import_alignment);
-  if (!chunk) {
-    return tl::unexpected(std::move(chunk).error());
+  auto classes = host_classes({page_bytes,
+                               windows,
+                               request.context_tokens,
+                               request.rewind_tokens,
+                               request.import_alignment});
+  if (!classes) {
+    return tl::unexpected(std::move(classes).error());
   }
-  basis.chunk = *chunk;
+  basis.host_classes = std::move(*classes);
   if (auto checked = check_sizes(basis); !checked) {
     return tl::unexpected(std::move(checked).error());
   }

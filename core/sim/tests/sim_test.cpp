@@ -32,6 +32,9 @@ TEST(Sim, FindsNothingInCore) {
   EXPECT_GT(tally.recoveries, kSeeds / 2);
   EXPECT_GT(tally.cancellations, kSeeds / 4);
   EXPECT_GT(tally.refused_opens, kSeeds / 400);
+  EXPECT_GT(tally.placements, kSeeds / 2);
+  EXPECT_GT(tally.decisions, kSeeds / 100);
+  EXPECT_GT(tally.retired_pages, kSeeds);
 }
 
 TEST(Sim, ASeedSaysEverything) {

@@ -37,6 +37,7 @@ enum class Checks : std::uint8_t {
 struct Waits {
   Moment moment;
   std::span<const kvspan_point_t> points{};  // the engine's own; borrowed for the call
+  bool measure = false;                      // a copy whose duration measurements() will tell
 };
 
 // Enqueues one piece of work. Called once or, after a full queue drained, again. Returns the slot's
@@ -66,6 +67,12 @@ class Lanes {
   [[nodiscard]] Result<std::uint64_t> submit(LaneId lane,
                                              const Waits& waits,
                                              const SubmitCall& call);
+
+  // Durations of copies that asked to be measured and have settled, oldest first, each once; what
+  // the backend had no room for is left out. Returns how many of `out` were written. Errors: the
+  // slot's own.
+  [[nodiscard]] Result<std::uint32_t> measurements(LaneId lane,
+                                                   std::span<kvspan_measurement_t> out) const;
 
   // Blocks until the lane's fence reaches `value`. Errors: the cause of failed work, cancelled
   // included.

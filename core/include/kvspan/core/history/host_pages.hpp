@@ -6,21 +6,23 @@
 
 #include "kvspan/core/backend/backend.hpp"
 #include "kvspan/core/error.hpp"
+#include "kvspan/core/history/host_chunk.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 namespace kvspan {
 
 struct HostPagesOptions {
   std::vector<std::uint64_t> page_bytes;   // [layer]
+  std::vector<HostClass> classes;          // each layer is in one
   std::uint64_t limit_bytes = UINT64_MAX;  // all chunks together
 };
 
-// One page index of every layer.
+// One page index of every layer of a class.
 struct HostBlock {
   std::uint32_t chunk = 0;
   std::uint32_t index = 0;  // inside the chunk
@@ -34,28 +36,31 @@ struct HostPage {
 };
 
 // Grows by whole chunks of at most 64 MiB (one import that every backend accepts) and never moves
-// or shrinks a page, so that offsets in flight stay true. Inside a chunk pages are layer-major:
-// consecutive pages of a layer are adjacent. Fresh pages are zero. Thread class: SYNC(host pages).
+// or shrinks a page, so that offsets in flight stay true. A chunk belongs to one class; inside it
+// pages are layer-major: consecutive pages of a layer are adjacent. Fresh pages are zero. Thread
+// class: SYNC(host pages).
 class HostPages {
  public:
-  // Allocates nothing yet. Errors: invalid_argument when a block cannot fit one import.
-  [[nodiscard]] static Result<HostPages> create(const Backend& backend, HostPagesOptions options);
+  // Allocates nothing yet.
+  HostPages(const Backend& backend, HostPagesOptions options);
 
-  // A free block, from a new chunk if need be. Errors: host_memory with required, provided and
-  // missing bytes; nothing changed then.
-  [[nodiscard]] Result<HostBlock> acquire();
+  // A free block of a class, from a new chunk if need be. Errors: host_memory with required,
+  // provided and missing bytes; nothing changed then.
+  [[nodiscard]] Result<HostBlock> acquire(std::size_t of_class);
 
   // Gives a block back; no pending work may name it.
   void release(HostBlock block);
 
+  // `layer` is of the block's class.
   [[nodiscard]] HostPage page(HostBlock block, std::size_t layer) const;
 
   [[nodiscard]] std::uint64_t allocated_bytes() const { return allocated_bytes_; }
 
-  // Whether a memory is one of the chunks, all of which are this large.
-  [[nodiscard]] bool owns(const kvspan_memory_t* memory) const;
+  // Of those, in blocks that were acquired and not released.
+  [[nodiscard]] std::uint64_t held_bytes() const { return held_bytes_; }
 
-  [[nodiscard]] std::uint64_t chunk_bytes() const { return chunk_bytes_; }
+  // Bytes of a memory that is one of the chunks; 0 for any other.
+  [[nodiscard]] std::uint64_t chunk_bytes(const kvspan_memory_t* memory) const;
 
  private:
   struct Chunk {
@@ -63,21 +68,20 @@ class HostPages {
                                                              nullptr};  // empty: plugin's memory
     DeviceMemory memory;
     std::byte* address = nullptr;
+    std::size_t of_class = 0;
   };
 
-  HostPages(const Backend& backend, HostPagesOptions options);
-  [[nodiscard]] Result<void> grow();
+  [[nodiscard]] Result<void> grow(std::size_t of_class);
+  [[nodiscard]] Result<Chunk> make_chunk(std::uint64_t chunk_bytes) const;
 
   Backend backend_;
   HostPagesOptions options_;
-  std::vector<std::uint64_t>
-      layer_offsets_;  // [layer] bytes from a chunk's start, for a whole chunk
-  std::uint32_t chunk_blocks_ = 0;
-  std::uint64_t chunk_bytes_ = 0;
+  std::vector<std::uint64_t> layer_offsets_;  // [layer] bytes from the start of a chunk
   std::uint64_t allocated_bytes_ = 0;
+  std::uint64_t held_bytes_ = 0;
   std::vector<Chunk> chunks_;
-  std::unordered_set<const kvspan_memory_t*> memories_;  // of all chunks
-  std::vector<HostBlock> free_;
+  std::unordered_map<const kvspan_memory_t*, std::uint64_t> memories_;  // bytes of each chunk
+  std::vector<std::vector<HostBlock>> free_;                            // [class]
 };
 
 }  // namespace kvspan

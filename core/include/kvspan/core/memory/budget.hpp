@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kvspan/core/error.hpp"
+#include "kvspan/core/history/host_chunk.hpp"
 #include "kvspan/core/layout/geometry.hpp"
 #include "kvspan/core/policy/step_time.hpp"
 #include "kvspan/kvspan.h"
@@ -72,6 +73,7 @@ struct PlanRequest {
   std::uint32_t prefill_rows_max = 1024;  // rows a sequence and step; the planner may choose fewer
   std::uint32_t prefill_rows_fixed = 0;   // not 0: exactly this many, or refuse
   std::uint32_t decode_rows = 1;          // rows a sequence and step, 1..64
+  std::uint64_t rewind_tokens = 64;       // as SessionOptions::rewind_tokens
   std::uint64_t arena_bytes = 0;          // 0 = only tell the minimum
   std::uint64_t pinnable_bytes = UINT64_MAX;  // host memory that the device may reach, measured
   std::uint64_t import_alignment = 1;         // of the device; pinned chunks are multiples of it
@@ -128,9 +130,11 @@ struct Plan {
   PlanRegions regions;
   std::uint64_t reserved_bytes = 0;  // demands of every phase: counted, not allocated by core
   std::vector<PhaseBudget> phases;
-  std::vector<PageLayout> pages;              // [layer]
-  std::vector<std::uint32_t> visible_pages;   // [layer] of one sequence, in a decode step
-  std::vector<std::uint32_t> resident_pages;  // [layer] first pages of every sequence
+  std::vector<PageLayout> pages;             // [layer]
+  std::vector<std::uint32_t> visible_pages;  // [layer] of one sequence, in a decode step
+  std::vector<std::uint32_t> rolling_pages;  // [layer] that hold all a window's rows see; 0 = none
+  // [layer] of every sequence: its first pages; of a window as many as roll, or none.
+  std::vector<std::uint32_t> resident_pages;
   std::vector<std::uint64_t>
       resident_offsets;  // [layer] bytes from the start of a sequence's resident part
   std::uint64_t resident_sequence_bytes = 0;  // resident part of one sequence
@@ -145,10 +149,12 @@ struct Plan {
   std::uint32_t pages_a_sequence = 0;  // of one layer at context_tokens
   std::uint64_t alignment = 0;         // of every region
   std::uint64_t minimum_arena_bytes = 0;
-  StepTime predicted;               // of a decode step at context_tokens; 0 where no link is known
+  StepTime predicted;  // of a decode step at context_tokens; 0 where no link is known
+  std::vector<HostClass> host_classes;    // layers whose host pages are given back together
+  std::vector<std::uint32_t> host_pages;  // [class] of one sequence, held on the host at most
   std::uint64_t history_bytes = 0;  // host bytes of all sequences at context_tokens, page-padded
   std::uint64_t pinned_bytes = 0;   // of the chunks that hold them: what is pinned at the end
-  std::uint64_t pinned_chunk_bytes = 0;  // pinned at a time, as histories grow
+  std::uint64_t pinned_chunk_bytes = 0;  // a chunk of every class: pinned at a time, as they grow
 
   // What is compared with arena_bytes.
   [[nodiscard]] std::uint64_t total_bytes() const { return regions.total_bytes() + reserved_bytes; }
@@ -161,6 +167,20 @@ struct Plan {
 // can be. The same request with exactly `required` bytes succeeds and with one less fails.
 [[nodiscard]] Result<Plan> plan(const PlanRequest& request);
 
+// What a decode step at the request's context asks of the device, in the policy's words, with what
+// the request says of its link.
+[[nodiscard]] StepLoad step_load(const PlanRequest& request, const Plan& plan);
+
+// Whether the request leaves ring, groups and residents to the policy.
+[[nodiscard]] bool is_the_policys(const StreamOptions& stream);
+
+// The same plan with another placement in the same bytes; its prediction is the old one's.
+// Errors: invalid_argument for a placement that is not the plan's layers' or has a ring of less
+// than two slots or a group; device_memory where it takes more, with what is missing.
+[[nodiscard]] Result<Plan> replaced(const Plan& plan,
+                                    std::uint32_t sequences,
+                                    const Placement& placement);
+
 // Pages of a layer that `rows` new rows of a sequence can see at once: all of the context's without
 // a window; else those that `window_tokens + rows - 1` tokens can touch wherever they begin. Pages
 // before them retire: no later step reads them.
@@ -168,6 +188,13 @@ struct Plan {
                                           std::uint64_t window_tokens,
                                           std::uint32_t rows,
                                           std::uint32_t page_tokens);
+
+// Pages of a layer of a class that one sequence holds on the host at most, in steps of up to `rows`
+// rows: those that are kept, of a step whose rows are on their way, and of the step behind it.
+[[nodiscard]] std::uint64_t kept_pages(std::uint64_t context_tokens,
+                                       std::uint64_t kept_tokens,
+                                       std::uint32_t rows,
+                                       std::uint32_t page_tokens);
 
 // tail(rows) of the contract: ceil((rows + page - 1) / page) + 1 pages a sequence and layer.
 [[nodiscard]] constexpr std::uint32_t tail_pages(std::uint32_t rows, std::uint32_t page_tokens) {

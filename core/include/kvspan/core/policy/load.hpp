@@ -12,9 +12,10 @@ namespace kvspan {
 
 struct LayerLoad {
   std::uint64_t page_bytes = 0;
-  std::uint64_t window_pages = 0;  // that a step sees at most; 0 = the whole history
-  double gap_ns = 0.0;             // in which nobody consumes K/V, before this layer's attention
-  double attend_page_ns = 0.0;     // attention of one page that is on the device
+  std::uint64_t window_pages = 0;   // that a step sees at most; 0 = the whole history
+  double gap_ns = 0.0;              // in which nobody consumes K/V, before this layer's attention
+  double attend_page_ns = 0.0;      // attention of one page that is on the device
+  std::uint64_t rolling_pages = 0;  // resident ones that hold all a window comes to; 0 = all pages
 };
 
 struct StepLoad {
@@ -34,6 +35,13 @@ struct StepLoad {
 // Whether a resident run from the first page keeps serving a layer: not where a window slides off.
 [[nodiscard]] inline bool can_stay(const LayerLoad& layer, std::uint64_t pages) {
   return layer.window_pages == 0 || layer.window_pages >= pages;
+}
+
+// Resident pages with which a layer never streams, in a sequence of `pages` pages.
+[[nodiscard]] inline std::uint64_t whole_of(const LayerLoad& layer, std::uint64_t pages) {
+  return can_stay(layer, pages) || layer.rolling_pages == 0 || layer.rolling_pages > pages
+             ? pages
+             : layer.rolling_pages;
 }
 
 }  // namespace kvspan

@@ -10,6 +10,7 @@
 #include "kvspan/core/error.hpp"
 #include "kvspan/core/memory/budget.hpp"
 #include "kvspan/core/session/counters.hpp"
+#include "kvspan/core/session/observation.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +32,10 @@ struct SessionOptions {
   std::uint32_t prefill_rows_max = 1024;
   std::uint32_t prefill_rows_fixed = 0;  // not 0: exactly this chunk, or refuse
   std::uint32_t decode_rows = 1;         // 1..64
-  std::uint64_t arena_bytes = 0;         // device memory that core may hold, everything counted
+  // Newest tokens that truncate() can always take back. Layers with a window keep as many more
+  // behind it; what lies further back is given up. context_tokens or more: nothing is.
+  std::uint64_t rewind_tokens = 64;
+  std::uint64_t arena_bytes = 0;  // device memory that core may hold, everything counted
   std::uint64_t host_bytes_max = UINT64_MAX;
   kvspan_type_t q_type = KVSPAN_TYPE_F32;
   kvspan_type_t out_type = KVSPAN_TYPE_F32;
@@ -39,6 +43,7 @@ struct SessionOptions {
   std::uint32_t attention_options =
       0;  // KVSPAN_OPTION_* that attend() will be given; windows come from geometry
   StreamOptions stream;
+  PlacementOptions placement;
   LaneOptions lanes;
   Checks checks = Checks::calls;
 };
@@ -99,7 +104,8 @@ class Session {
   [[nodiscard]] Result<void> remove_sequence(SequenceId sequence);
 
   // Gives an empty sequence `tokens` tokens of encoded rows that were kept elsewhere: asks `source`
-  // for every page of every layer, brings the resident ones to the device and commits. Blocks until
+  // for every page that a later step may see, in all layers (behind a window for none), brings the
+  // resident ones to the device and commits. Blocks until
   // they are there. Errors: not_found; busy inside a step; invalid_argument when the sequence has
   // tokens; too_large past the context; host_memory; the source's own; the sequence is empty then.
   [[nodiscard]] Result<void> load(SequenceId sequence,
@@ -109,15 +115,22 @@ class Session {
   // Committed tokens. Errors: not_found.
   [[nodiscard]] Result<std::uint64_t> tokens(SequenceId sequence) const;
 
-  // Drops tokens from the end. Errors: not_found; invalid_argument beyond the end; busy inside a
-  // step.
+  // Drops tokens from the end. Errors: not_found; invalid_argument beyond the end; too_large where
+  // a window would see what was given up: `required` are the fewest tokens that can be left, but
+  // for 0, which always can be (next: that many, or load what was kept elsewhere); busy inside a
+  // step; to 0, where pages were given up, the device's own.
   [[nodiscard]] Result<void> truncate(SequenceId sequence, std::uint64_t tokens);
 
+  // The fewest tokens, but for none, that truncate() leaves a sequence: at most rewind_tokens and a
+  // page below its commits, whatever the device's pace. Errors: not_found.
+  [[nodiscard]] Result<std::uint64_t> truncation_limit(SequenceId sequence) const;
+
   // Starts a step. `phase` is told, not guessed: it chooses the row class, and so the bits. Grows
-  // the host history ahead of the step's work. Errors: invalid_argument (unknown or repeated
-  // sequence, 0 or too many rows: the message names the limit), too_large (past the context),
-  // host_memory, busy (a step is open); or the cause of work that failed behind an earlier commit:
-  // then ask tokens() and go on from there.
+  // the host history ahead of the step's work, in layers with a window by pages that retired: where
+  // more than a step's rows are still on their way down it waits for the oldest. Errors:
+  // invalid_argument (unknown or repeated sequence, 0 or too many rows: the message names the
+  // limit), too_large (past the context), host_memory, busy (a step is open); or the cause of work
+  // that failed behind an earlier commit: then ask tokens() and go on from there.
   [[nodiscard]] Result<void> begin_step(std::span<const StepRows> rows, Phase phase);
 
   // Encodes a layer's new rows into their tail pages and sends them down to the host. Layers
@@ -147,6 +160,22 @@ class Session {
   // returns `cancelled`; the begin_step after that works again.
   void cancel();
 
+  // Another placement in the arena that is there, between two steps: waits for what is in flight,
+  // lays out anew, and moves no bit. Pages that are not in their places any more are copied up when
+  // the next step of their sequence begins; those that are resident no longer stream. Errors: busy
+  // inside a step; invalid_argument without placement.changes, or what the plan cannot be;
+  // device_memory where it does not fit, with what is missing; too_large groups; the cause of work
+  // that failed before, as begin_step. On each of them the placement is the old one.
+  [[nodiscard]] Result<void> place(const Placement& placement);
+
+  // Tells the policy about the steps since the last call, and changes the placement when it
+  // decides so (policy.hpp: never often, never for little). Once a step is enough; a session that
+  // is never told keeps its placement. What a step costs is that of the full context, so that a
+  // growing history alone changes nothing. Errors: as place; invalid_argument where the link is not
+  // known or the stream's options fix what the policy would choose; policy_step()'s.
+  [[nodiscard]] Result<Decision> observe(const StepObservation& seen);
+
+  // As it is now.
   [[nodiscard]] const Plan& plan() const;
   [[nodiscard]] Counters counters() const;
 

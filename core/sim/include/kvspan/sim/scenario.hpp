@@ -50,8 +50,9 @@ enum class OpKind : std::uint8_t {
   idle,             // the host does other things for `rows` nanoseconds
   old_point,        // waits for a point of an earlier step
   reopen,           // the session ends and begins again
+  place,            // another placement: rows, how, extra say which
 };
-inline constexpr std::size_t kOpKindCount = 17;
+inline constexpr std::size_t kOpKindCount = 18;
 
 [[nodiscard]] const char* name(OpKind kind);
 

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session keeps on the host: pages that rows may still see, and how the others are given
+// back. Read first: history/sequence_history.hpp.
+#include "state.hpp"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace kvspan {
+
+// A page of the history that is about to be read.
+Result<HostPage> SessionState::host_page(std::uint32_t sequence,
+                                         std::uint32_t layer,
+                                         std::uint64_t page) const {
+  const SequenceHistory& history = sequences[sequence].history;
+  if (page < history.first_page(layer)) {
+    return tl::unexpected(Error{Errc::internal,
+                                "page " + std::to_string(page) + " of layer " +
+                                    std::to_string(layer) +
+                                    " was given up although a row sees it; report this bug",
+                                0,
+                                0,
+                                0,
+                                "history"});
+  }
+  return host->page(history.block(layer, page), layer);
+}
+
+Moment SessionState::reached() const {
+  Moment reached;
+  for (const LaneId lane : {LaneId::compute, LaneId::upload, LaneId::download}) {
+    reached.merge(Moment::at(lane, lanes->reached(lane)));
+  }
+  return reached;
+}
+
+// Gives back what no later row sees, as far as work has settled; waits for work only where the
+// history would hold more than the plan gave it.
+Result<void> SessionState::retire(SequenceHistory& history, std::uint64_t tokens, Moment& settled) {
+  for (;; settled = reached()) {
+    history.prove(settled);
+    counters.retired_pages += history.retire(*host, settled);
+    if (history.fits(tokens, plan.host_pages)) {
+      return {};
+    }
+    const std::optional<Moment> awaited = history.awaited();
+    if (!awaited) {
+      return tl::unexpected(Error{Errc::internal,
+                                  "a history of " + std::to_string(tokens) +
+                                      " tokens holds more host pages than the plan gave it; "
+                                      "report this bug",
+                                  0,
+                                  0,
+                                  0,
+                                  "history"});
+    }
+    for (const LaneId lane : {LaneId::compute, LaneId::upload, LaneId::download}) {
+      if (awaited->of(lane) != 0) {
+        if (auto waited = lanes->wait(lane, awaited->of(lane)); !waited) {
+          return waited;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace kvspan
