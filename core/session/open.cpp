@@ -159,22 +159,14 @@ Result<std::uint64_t> SessionState::prepare_device() {
   if (auto recorded = record_shapes(); !recorded) {
     return tl::unexpected(std::move(recorded).error());
   }
-  std::vector<kvspan_attention_shape_t> shapes;
+  ReservedSubmits asked;
   for (std::size_t layer = 0; layer < plan.pages.size(); ++layer) {
-    shapes.push_back(prefill_shapes[layer].shape);
-    shapes.push_back(decode_shapes[layer].shape);
+    asked.shapes.push_back(prefill_shapes[layer].shape);
+    asked.shapes.push_back(decode_shapes[layer].shape);
   }
-  kvspan_prepare_t prepare = limits_of(plan, shapes, options);
-  prepare.depth = options.lanes.depth;
-  kvspan_prepared_t prepared{};
-  prepared.struct_size = sizeof prepared;
-  kvspan_error_t error = empty_error();
-  const kvspan_result_t result =
-      backend.tables().device->prepare(backend.device(), &prepare, &prepared, &error);
-  if (result != KVSPAN_OK) {
-    return tl::unexpected(from_abi(result, error, "preparing the device"));
-  }
-  return prepared.device_bytes;
+  asked.limits = limits_of(plan, asked.shapes, options);
+  asked.limits.depth = options.lanes.depth;
+  return backend.reservations().reserve(*backend.tables().device, backend.device(), this, asked);
 }
 
 Result<void> SessionState::lay_out() {

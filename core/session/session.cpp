@@ -34,6 +34,7 @@ SessionState::~SessionState() {
     (void)lanes->drain();
   }
   give_back_fences();
+  backend.reservations().release(this);
 }
 
 Result<Session> Session::open(const Backend& backend, const SessionOptions& options) {

@@ -13,7 +13,7 @@ namespace kvspan::sim {
 namespace {
 
 // A sanitizer makes each ten times as long.
-constexpr std::uint64_t kSeeds = KVSPAN_TEST_SANITIZED != 0 ? 300 : 4000;
+constexpr std::uint64_t kSeeds = KVSPAN_TEST_SANITIZED != 0 ? 300 : 20000;
 
 TEST(Sim, FindsNothingInCore) {
   Tally tally;

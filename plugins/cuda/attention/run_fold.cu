@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The second half of run: the states of an entry's splits folded by ascending split, outputs written.
-// A block takes 128 elements of one pair (row, query head), a thread each. Their states come to shared
-// memory all at once; meanwhile a warp works out what each fold does. The same arithmetic as fold.cu,
-// step by step, so the same bits. Loops are short ones: a launch fetches its code anew, and unrolled
-// for 64 splits that took longer than the folds. A block is so small that it fits beside one of the
-// kernel that makes the states, where that takes one tile of pairs: so it is there before them. What
-// it knows lies in shared memory, since beside that block each quarter of a multiprocessor has room
-// for one warp of 32 registers a thread.
+// A block takes 128 or 256 elements of one pair (row, query head), a thread each. Their states come to
+// shared memory all at once; meanwhile a warp works out what each fold does. The same arithmetic as
+// fold.cu, step by step, so the same bits. Loops are short ones: a launch fetches its code anew, and
+// unrolled for 64 splits that took longer than the folds. What a block knows lies in shared memory, for
+// want of registers.
 // Read first: kernel.hpp, fold.cuh.
 #include "attention/fold.cuh"
 #include "attention/held.cuh"
@@ -18,9 +16,13 @@
 namespace kvspan::cuda {
 namespace {
 
-constexpr uint32_t kThreads = 128;
-constexpr uint32_t kElements = kThreads;  // of a block
-constexpr uint32_t kBlocksMin = 16;       // a multiprocessor: 32 registers a thread
+// Threads of a block, each with an element. The small one fits beside a block of the kernel that makes
+// the states of one tile of pairs: a warp of 32 registers a thread for each quarter of a
+// multiprocessor. Of more pairs there are so many blocks that fewer, larger ones are faster.
+constexpr uint32_t kSmall = 128;
+constexpr uint32_t kLarge = kHeadSizeMax;
+template <uint32_t kThreads>
+constexpr uint32_t kBlocksMin = kThreads == kSmall ? 16 : 4;  // a multiprocessor
 constexpr uint32_t kRound = 44;  // splits that fit shared memory, at most two a lane
 static_assert(kRound <= 64);
 
@@ -33,7 +35,7 @@ struct Step {
 };
 
 // A state of zeros.
-__device__ const float kNothing[kElements] = {};
+__device__ const float kNothing[kHeadSizeMax] = {};
 
 // A pair's states.
 struct Source {
@@ -43,7 +45,7 @@ struct Source {
   uint64_t first;     // element of u, over all pairs
   uint32_t count;     // splits
   uint32_t pair;
-  uint32_t elements;  // from `first` on, at most kElements
+  uint32_t elements;  // from `first` on, at most one a thread
 
   // {m, l} of a split.
   __device__ float2 numbers(uint32_t split) const {
@@ -67,12 +69,17 @@ struct Target {
   }
 };
 
-struct Kept {
-  alignas(16) float u[kRound][kElements];
+// What a block knows, whatever its size.
+struct Known {
   alignas(16) Step steps[kRound];
   Source source;
   Target target;
   float m;  // of all splits so far
+};
+
+template <uint32_t kThreads>
+struct Kept : Known {
+  alignas(16) float u[kRound][kThreads];
 
   // Begins to bring u of the `some` splits from `begin` on; a warp takes every fourth.
   __device__ void fetch(uint32_t begin, uint32_t some) {
@@ -91,7 +98,7 @@ struct Kept {
 // the maxima alone, and the maximum of all splits before is a running one: so all lanes know theirs
 // after five exchanges, instead of one fold after another. `before` is the maximum of all splits
 // before; returns that of all up to the last of these.
-__device__ float work_out(const float2 (&ml)[2], uint32_t some, float before, Kept& kept) {
+__device__ float work_out(const float2 (&ml)[2], uint32_t some, float before, Known& kept) {
   const uint32_t lane = threadIdx.x % 32;
   float top = larger_or_nan(ml[0].x, ml[1].x);
   top = lane == 0 ? larger_or_nan(before, top) : top;
@@ -124,7 +131,8 @@ struct Folded {
 };
 
 // Folds all splits of kept.source; kept.m becomes their maximum.
-__device__ Folded fold_all(Kept& kept) {
+template <uint32_t kThreads>
+__device__ Folded fold_all(Kept<kThreads>& kept) {
   Folded out;
   float m = -INFINITY;  // the first warp's
   for (uint32_t begin = 0; begin < kept.source.count; begin += kRound) {
@@ -156,7 +164,7 @@ __device__ Folded fold_all(Kept& kept) {
 }
 
 // By one thread: what a block does, as far as it is known before the states are.
-__device__ void begin(const HeldCall& call, Kept& kept) {
+__device__ void begin(const HeldCall& call, uint32_t threads, Known& kept) {
   const EntryView* const entries = reach(call, call.view.entries);
   uint64_t at = 0;
   while (at + 1 < call.view.entry_count && entries[at + 1].first_pair <= blockIdx.x) {
@@ -167,7 +175,7 @@ __device__ void begin(const HeldCall& call, Kept& kept) {
   const uint64_t pair = blockIdx.x - entry.first_pair;
   const uint64_t row = divided(pair, problem.q_heads);
   const auto head = static_cast<uint32_t>(pair - row * problem.q_heads);
-  const uint32_t first = blockIdx.y * kElements;
+  const uint32_t first = blockIdx.y * threads;
   const uint32_t left = problem.head_size_v - first;
   kept.source = {entry.run_states,
                  entry.run_stride,
@@ -175,7 +183,7 @@ __device__ void begin(const HeldCall& call, Kept& kept) {
                  pair * problem.head_size_v + first,
                  static_cast<uint32_t>(entry.run_count),
                  static_cast<uint32_t>(pair),
-                 left < kElements ? left : kElements};
+                 left < threads ? left : threads};
   kept.target = {row_of(entry.out, row, head) + first * (entry.out.type == KVSPAN_TYPE_F32 ? 4 : 2),
                  problem.sinks != nullptr ? problem.sinks + head : nullptr,
                  first == 0 && entry.lse != nullptr ? entry.lse + pair : nullptr,
@@ -184,12 +192,13 @@ __device__ void begin(const HeldCall& call, Kept& kept) {
 }
 
 // grid (pairs, parts of the head size)
-__global__ void __launch_bounds__(kThreads, kBlocksMin)
+template <uint32_t kThreads>
+__global__ void __launch_bounds__(kThreads, kBlocksMin<kThreads>)
     run_fold_kernel(const __grid_constant__ HeldCall call) {
-  __shared__ Kept kept;
+  __shared__ Kept<kThreads> kept;
   Source source{};
   if (threadIdx.x == 0) {
-    begin(call, kept);
+    begin(call, kThreads, kept);
     source = kept.source;
     kept.source.states = reinterpret_cast<const uint8_t*>(kNothing);
     kept.source.stride = kept.source.ml_bytes = kept.source.first = kept.source.pair = 0;
@@ -218,9 +227,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksMin)
 
 // Blocks of two kernels are on a multiprocessor together only where both divide its memory alike.
 cudaError_t load_run_fold_kernel() {
-  return cudaFuncSetAttribute(run_fold_kernel,
-                              cudaFuncAttributePreferredSharedMemoryCarveout,
-                              cudaSharedmemCarveoutMaxShared);
+  const auto load = [](auto* kernel) {
+    return cudaFuncSetAttribute(
+        kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+  };
+  const cudaError_t bad = load(run_fold_kernel<kSmall>);
+  return bad != cudaSuccess ? bad : load(run_fold_kernel<kLarge>);
 }
 
 // Starts while the kernel that makes the states still runs, and waits for it on the device; not
@@ -234,13 +246,16 @@ cudaError_t launch_fold_and_finish(cudaStream_t stream, const HeldCall& call) {
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
+  const bool small = call.view.tile_pairs == 8;
+  const uint32_t threads = small ? kSmall : kLarge;
   config.gridDim = dim3(static_cast<uint32_t>(call.view.pairs),
-                        (call.view.problem.head_size_v + kElements - 1) / kElements);
-  config.blockDim = kThreads;
+                        (call.view.problem.head_size_v + threads - 1) / threads);
+  config.blockDim = threads;
   config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = recorded == cudaStreamCaptureStatusNone ? 1 : 0;
-  return cudaLaunchKernelEx(&config, run_fold_kernel, call);
+  return cudaLaunchKernelEx(
+      &config, small ? run_fold_kernel<kSmall> : run_fold_kernel<kLarge>, call);
 }
 
 }  // namespace kvspan::cuda

@@ -30,6 +30,6 @@ done
 cp "$root"/data/models/bytelm.gguf "$folder/data/models/"
 cp "$root"/data/prompts/*.txt "$folder/data/prompts/"
 cp "$root/plugins/cuda/retained.json" "$folder/"
-install -m 755 "$root/plugins/cuda/bench/run_on_device.sh" "$folder/"
+install -m 755 "$root"/plugins/cuda/bench/{run_on_device.sh,offload_peers.py} "$folder/"
 git -C "$root" describe --always --dirty > "$folder/commit"
 du -sh "$folder"

@@ -5,10 +5,12 @@
 // uses all of it).
 #pragma once
 
+#include "kvspan/core/backend/reservations.hpp"
 #include "kvspan/core/error.hpp"
 #include "kvspan/kvspan.h"
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -72,17 +74,24 @@ class DeviceMemory {
   std::uint64_t size_bytes_ = 0;
 };
 
-// A device as core sees it. Cheap to copy; owns nothing. Thread class: ANY for const members.
+// A device as core sees it. Cheap to copy; owns nothing of the device. One Backend and its copies
+// for each opened device: they share what its sessions have reserved. Thread class: ANY for const
+// members.
 class Backend {
  public:
   Backend(const BackendTables& tables, kvspan_device_t* device, const kvspan_device_info_t& info)
-      : tables_(tables), device_(device), info_(info) {}
+      : tables_(tables),
+        device_(device),
+        info_(info),
+        reservations_(std::make_shared<Reservations>()) {}
 
   [[nodiscard]] const BackendTables& tables() const { return tables_; }
 
   [[nodiscard]] kvspan_device_t* device() const { return device_; }
 
   [[nodiscard]] const kvspan_device_info_t& info() const { return info_; }
+
+  [[nodiscard]] Reservations& reservations() const { return *reservations_; }
 
   // Device memory or host memory of the plugin. Fails with device_memory or host_memory and exact
   // amounts where the plugin knows them: free some or ask for less.
@@ -103,6 +112,7 @@ class Backend {
   BackendTables tables_;
   kvspan_device_t* device_;
   kvspan_device_info_t info_;
+  std::shared_ptr<Reservations> reservations_;
 };
 
 // An error record ready to be passed to a slot.
