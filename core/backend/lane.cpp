@@ -21,8 +21,8 @@ std::string doing(const char* what, std::size_t lane) {
 }  // namespace
 
 struct Lanes::State {
-  explicit State(const Backend& device_backend, WaitMode mode)
-      : backend(device_backend), waits(mode) {}
+  explicit State(Backend device_backend, WaitMode mode)
+      : backend(std::move(device_backend)), waits(mode) {}
 
   State(const State&) = delete;
   State& operator=(const State&) = delete;

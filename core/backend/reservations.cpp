@@ -16,7 +16,8 @@ bool is_same(const kvspan_attention_shape_t& a, const kvspan_attention_shape_t& 
   return std::memcmp(&a, &b, sizeof a) == 0;  // fields fill the struct, padding does not exist
 }
 
-static_assert(sizeof(kvspan_attention_shape_t) == 18 * sizeof(std::uint32_t) + sizeof(std::uint64_t));
+static_assert(sizeof(kvspan_attention_shape_t) ==
+              18 * sizeof(std::uint32_t) + sizeof(std::uint64_t));
 
 // The amounts of a request.
 constexpr std::uint32_t kvspan_prepare_t::*kAmounts[] = {&kvspan_prepare_t::segments_max,

@@ -22,8 +22,8 @@ void free_huge(std::byte* address) {
 
 }  // namespace
 
-HostPages::HostPages(const Backend& backend, HostPagesOptions options)
-    : backend_(backend),
+HostPages::HostPages(Backend backend, HostPagesOptions options)
+    : backend_(std::move(backend)),
       options_(std::move(options)),
       layer_offsets_(options_.page_bytes.size()),
       free_(options_.classes.size()) {

@@ -20,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace kvspan {
@@ -95,8 +96,8 @@ struct AskedShape {
 };
 
 struct SessionState {
-  SessionState(const Backend& device_backend, SessionOptions session_options)
-      : backend(device_backend), options(std::move(session_options)) {}
+  SessionState(Backend device_backend, SessionOptions session_options)
+      : backend(std::move(device_backend)), options(std::move(session_options)) {}
 
   SessionState(const SessionState&) = delete;
   SessionState& operator=(const SessionState&) = delete;

@@ -42,7 +42,7 @@ struct HostPage {
 class HostPages {
  public:
   // Allocates nothing yet.
-  HostPages(const Backend& backend, HostPagesOptions options);
+  HostPages(Backend backend, HostPagesOptions options);
 
   // A free block of a class, from a new chunk if need be. Errors: host_memory with required,
   // provided and missing bytes; nothing changed then.
