@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace kvspan::conformance {
 namespace {
@@ -102,7 +103,7 @@ void add_head_values(Scene& scene, Dice& dice) {
 
 void add_sequence(RandomScene& made, const Limits& limits, Dice& dice) {
   Scene& scene = made.scene;
-  const uint64_t tokens = dice.between(1, limits.tokens_max);
+  const uint64_t tokens = dice.between(limits.tokens_min, limits.tokens_max);
   const auto count = static_cast<uint32_t>(dice.between(1, limits.rows_max));
   made.histories.push_back(History::random(scene.geometry, tokens, dice));
   Sequence sequence;
@@ -283,30 +284,40 @@ RandomScene AttentionTest::random_scene(const Limits& limits, Dice& dice) {
 }
 
 Outputs AttentionTest::take(const Scene& scene, const Take& how, uint64_t seed) {
+  std::vector<std::unique_ptr<Placement>> placements;
+  const Place place = [&](const Sequence& sequence, std::vector<bool> live, Dice& dice) {
+    const History& history = *sequence.history;
+    const std::vector<Piece> pieces =
+        how.scattered
+            ? random_pieces(history.tokens, scene.caps.span_granule, scene.shape.memory_kinds, dice)
+            : one_piece(history.tokens);
+    placements.push_back(
+        std::make_unique<Placement>(arenas(), history, pieces, std::move(live), how.poison, dice));
+    return placements.back()->spans();
+  };
+  return take(scene, how, seed, place);
+}
+
+Outputs AttentionTest::take(const Scene& scene,
+                            const Take& how,
+                            uint64_t seed,
+                            const Place& place) {
   if (scene.caps.level == KVSPAN_LEVEL_UNSUPPORTED) {
     return {};  // prepare has recorded it
   }
   Dice dice(seed);
   arenas().reset();
   Scene placed = scene;
-  std::vector<std::unique_ptr<Placement>> placements;
   for (Sequence& sequence : placed.sequences) {
-    const uint64_t tokens = sequence.history->tokens;
     std::vector<bool> live;
-    for (uint64_t t = 0; t < tokens && how.hide_unseen; ++t) {
+    for (uint64_t t = 0; t < sequence.history->tokens && how.hide_unseen; ++t) {
       bool seen = false;
       for (uint32_t row = 0; row < sequence.rows.count && !seen; ++row) {
         seen = sequence.rows.sees(row, t);
       }
       live.push_back(seen);
     }
-    const std::vector<Piece> pieces =
-        how.scattered
-            ? random_pieces(tokens, scene.caps.span_granule, scene.shape.memory_kinds, dice)
-            : one_piece(tokens);
-    placements.push_back(
-        std::make_unique<Placement>(arenas(), *sequence.history, pieces, live, how.poison, dice));
-    sequence.spans = placements.back()->spans();
+    sequence.spans = place(sequence, std::move(live), dice);
   }
   Stage stage(arenas(), placed, dice);
   kvspan_error_t error = fresh_error();

@@ -17,6 +17,7 @@ namespace kvspan::conformance {
 
 /// What a random scene may be. Its types and head sizes are those of the settings' tuples.
 struct Limits {
+  uint64_t tokens_min = 1;
   uint64_t tokens_max = 400;
   uint32_t rows_max = 8;
   uint32_t entries_max = 3;
@@ -84,6 +85,14 @@ class AttentionTest : public PluginTest {
 
   /// Runs a scene; records failures. Empty after a failure.
   Outputs take(const Scene& scene, const Take& how, uint64_t seed);
+
+  /// Lays a sequence's history out and returns its spans, whose lists live until take returns. Only
+  /// tokens for which live[token] is true get their bytes; `live` empty = all of them.
+  using Place = std::function<std::vector<kvspan_span_t>(
+      const Sequence& sequence, std::vector<bool> live, Dice& dice)>;
+
+  /// The same, laid out by `place`; `how.scattered` and `how.poison` are its business.
+  Outputs take(const Scene& scene, const Take& how, uint64_t seed, const Place& place);
 
   /// Expects each output within the bound of the oracle.
   void expect_close(const Scene& scene, const Outputs& outputs);

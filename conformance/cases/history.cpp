@@ -79,19 +79,22 @@ const float* History::v_at(uint64_t token, uint32_t head) const {
 
 void fill_poison(Bytes& image, uint64_t begin, uint64_t end, kvspan_type_t type, Poison poison) {
   uint32_t word = 0;
-  uint64_t width = 2;
   if (type == KVSPAN_TYPE_F32) {
-    width = 4;
     word = poison == Poison::nan ? 0x7FC00001u
                                  : (poison == Poison::infinity ? 0x7F800000u : 0x7E967699u);
   } else if (type == KVSPAN_TYPE_BF16) {
-    word = poison == Poison::nan ? 0x7FC1u : (poison == Poison::infinity ? 0x7F80u : 0x7E96u);
+    word = poison == Poison::nan ? 0x7FC17FC1u
+                                 : (poison == Poison::infinity ? 0x7F807F80u : 0x7E967E96u);
   } else {  // f16, and the scales of blocks: blocks are whole 16-bit words
-    word = poison == Poison::nan ? 0x7E01u : (poison == Poison::infinity ? 0x7C00u : 0x7BFFu);
+    word = poison == Poison::nan ? 0x7E017E01u
+                                 : (poison == Poison::infinity ? 0x7C007C00u : 0x7BFF7BFFu);
   }
-  for (uint64_t i = begin; i < end; ++i) {
-    image[i] = static_cast<uint8_t>(word >> (8 * ((i - begin) % width)));
+  for (; begin + sizeof word <= end; begin += sizeof word) {
+    std::memcpy(image.data() + begin, &word, sizeof word);
   }
+  std::copy_n(reinterpret_cast<const uint8_t*>(&word),
+              begin < end ? end - begin : 0,
+              image.begin() + static_cast<std::ptrdiff_t>(begin));
 }
 
 uint64_t Arena::take(uint64_t bytes) {

@@ -9,6 +9,7 @@
 #include "layer.hpp"
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <vector>
 
@@ -147,7 +148,8 @@ struct ArgsCopy {
   kvspan_attention_args_t args;
   kvspan_attention_shape_t shape;
   std::vector<kvspan_entry_t> entries;
-  std::vector<Arrays> arrays;  // [entry]
+  std::vector<Arrays> arrays;               // [entry]
+  std::deque<std::vector<uint32_t>> lists;  // page lists that an edit made, for spans to point at
 };
 
 /// Whether the arrays of `args` can be read: right sizes, nothing NULL, within the shape.

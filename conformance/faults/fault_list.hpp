@@ -25,6 +25,7 @@ std::span<const Fault> attention_faults();
 std::span<const Fault> attention_view_faults();
 std::span<const Fault> attention_bits_faults();
 std::span<const Fault> attention_state_faults();
+std::span<const Fault> attention_tile_faults();
 std::span<const Fault> capability_faults();
 std::span<const Fault> memory_faults();
 std::span<const Fault> ownership_faults();

@@ -72,6 +72,7 @@ kvspan_result_t plant_all(Layer& layer, kvspan_error_t* error) {
                                    attention_view_faults(),
                                    attention_bits_faults(),
                                    attention_state_faults(),
+                                   attention_tile_faults(),
                                    capability_faults(),
                                    memory_faults(),
                                    ownership_faults(),
