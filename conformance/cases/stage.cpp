@@ -335,17 +335,20 @@ Outputs Stage::outputs() {
     if (!arenas_.made(kind)) {
       continue;
     }
-    const Bytes found = kind == KVSPAN_MEMORY_DEVICE ? now : arenas_.download(kind);
+    const Bytes other = kind == KVSPAN_MEMORY_DEVICE ? Bytes() : arenas_.download(kind);
+    const Bytes& found = kind == KVSPAN_MEMORY_DEVICE ? now : other;
     const Bytes& image = arenas_.of(kind).buffer->image;
-    Bytes expected(image.begin(), image.begin() + static_cast<std::ptrdiff_t>(found.size()));
-    for (const Written& part : written_) {
-      if (kind == KVSPAN_MEMORY_DEVICE) {
+    Bytes with_outputs;
+    if (kind == KVSPAN_MEMORY_DEVICE) {
+      with_outputs.assign(image.begin(), image.begin() + static_cast<std::ptrdiff_t>(found.size()));
+      for (const Written& part : written_) {
         std::copy(found.begin() + static_cast<std::ptrdiff_t>(part.begin),
                   found.begin() + static_cast<std::ptrdiff_t>(part.end),
-                  expected.begin() + static_cast<std::ptrdiff_t>(part.begin));
+                  with_outputs.begin() + static_cast<std::ptrdiff_t>(part.begin));
       }
     }
-    if (found != expected) {
+    const Bytes& expected = kind == KVSPAN_MEMORY_DEVICE ? with_outputs : image;
+    if (!std::equal(found.begin(), found.end(), expected.begin())) {
       const auto differs = std::mismatch(found.begin(), found.end(), expected.begin());
       ADD_FAILURE() << "byte " << differs.first - found.begin() << " of the memory of kind " << kind
                     << " was written, though nothing named it";
