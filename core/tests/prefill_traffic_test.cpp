@@ -134,11 +134,15 @@ void add_expected(const Plan& plan,
     const std::uint64_t window = options.geometry.layers[layer].window_tokens;
     const std::uint64_t first =
         window == 0 || tokens + 1 <= window ? 0 : (tokens + 1 - window) / page;
-    const std::uint64_t begin = std::max<std::uint64_t>(first, plan.resident_pages[layer]);
+    // A window whose resident places hold all that it comes to rolls over them.
+    const bool rolls =
+        plan.rolling_pages[layer] != 0 && plan.resident_pages[layer] >= plan.rolling_pages[layer];
+    const std::uint64_t resident = rolls ? UINT64_MAX : plan.resident_pages[layer];
+    const std::uint64_t begin = std::max(first, resident);
     const std::uint64_t pages = tokens / page > begin ? tokens / page - begin : 0;
     out.pages += pages;
     out.streamed += pages * layout.page_bytes;
-    if (tokens % page != 0 && tokens / page >= plan.resident_pages[layer]) {
+    if (tokens % page != 0 && tokens / page >= resident) {
       out.tails_most += rows_bytes(layout, tokens % page);
     }
     out.down_rows += rows * (layout.k_token_bytes + layout.v_token_bytes);
@@ -227,6 +231,13 @@ void prefill_all(const CountedRig& rig,
   }
 }
 
+// Whether no host page is given back behind a window, and written for a later page.
+bool keeps_all(const SessionOptions& options) {
+  return std::all_of(options.geometry.layers.begin(),
+                     options.geometry.layers.end(),
+                     [](const LayerGeometry& layer) { return layer.window_tokens == 0; });
+}
+
 // Bytes of every page of every sequence behind `tokens` tokens, which are whole pages.
 std::uint64_t history_bytes(const Plan& plan, const SessionOptions& options, std::uint64_t tokens) {
   std::uint64_t total = 0;
@@ -264,8 +275,10 @@ TEST_P(PrefillTraffic, WholePagesGoDownOnceAndComeUpOnceAChunk) {
     const Counters counters = session->counters();
     const std::uint64_t bytes = history_bytes(session->plan(), options, length);
     EXPECT_EQ(rig.counted().down_bytes, bytes);
-    EXPECT_EQ(rig.counted().written_once(), bytes);
-    EXPECT_EQ(rig.counted().written_again(), 0U);
+    if (keeps_all(options)) {
+      EXPECT_EQ(rig.counted().written_once(), bytes);
+      EXPECT_EQ(rig.counted().written_again(), 0U);
+    }
     EXPECT_EQ(counters.published_bytes, bytes);
     EXPECT_EQ(counters.refetched_tail_bytes, 0U);
     EXPECT_EQ(counters.primed_pages_dropped, 0U);
@@ -293,8 +306,10 @@ TEST_P(PrefillTraffic, AnyChunksSendEachRowDownOnce) {
     const Counters counters = session->counters();
     const Plan& plan = session->plan();
     EXPECT_EQ(counters.published_bytes, rig.counted().down_bytes);
-    EXPECT_EQ(rig.counted().written_again(), 0U);
-    EXPECT_EQ(rig.counted().written_once(), rig.counted().down_bytes);
+    if (keeps_all(options)) {
+      EXPECT_EQ(rig.counted().written_again(), 0U);
+      EXPECT_EQ(rig.counted().written_once(), rig.counted().down_bytes);
+    }
     EXPECT_GE(counters.published_bytes, payload_bytes(plan, options, length));
     EXPECT_LE(counters.published_bytes,
               history_bytes(plan, options, (length + page - 1) / page * page));
