@@ -70,9 +70,12 @@ Result<StreamOptions> stream_options(const PlanOptions& options, const Backend& 
   }
   const auto link = bytes_or(options.link, stream.link_bytes_s);
   const auto attend = bytes_or(options.attend, stream.attend_bytes_s);
-  if (!link || !attend) {
-    return tl::unexpected(link ? attend.error() : link.error());
+  const auto attend_rows = bytes_or(options.attend_rows, 0);
+  if (!link || !attend || !attend_rows) {
+    return tl::unexpected(!link ? link.error() : (attend ? attend_rows.error() : attend.error()));
   }
+  stream.row_ns = options.row_ns;
+  stream.row_bytes_s = *attend_rows;
   stream.link_bytes_s = *link;
   stream.attend_bytes_s = *attend;
   stream.gap_ns = options.gap_ns;

@@ -43,6 +43,8 @@ struct PlanOptions {
   std::uint64_t gap_ns = 0;
   std::uint64_t jitter_ns = 0;
   std::uint64_t wave_ns = 0;
+  std::uint64_t row_ns = 0;
+  std::string attend_rows;
   std::string rule = "automatic";
 
   // The machine.

@@ -29,6 +29,44 @@ nlohmann::ordered_json step_json(const Plan& plan) {
   return out;
 }
 
+nlohmann::ordered_json prompt_json(const PromptPlan& prompt) {
+  nlohmann::ordered_json out;
+  out["chunks"] = prompt.time.chunks;
+  out["time_ns"] = prompt.time.time_ns;
+  out["work_ns"] = prompt.time.work_ns;
+  out["link_ns"] = prompt.time.link_ns;
+  out["up_bytes"] = prompt.time.up_bytes;
+  out["down_bytes"] = prompt.time.down_bytes;
+  out["ring_pages"] = prompt.placement.ring_slots;
+  out["resident_pages"] = prompt.placement.resident_pages;
+  out["as_placed"]["time_ns"] = prompt.as_placed.time_ns;
+  out["as_placed"]["up_bytes"] = prompt.as_placed.up_bytes;
+  out["limit"] = name(prompt.limit);
+  out["why"] = prompt.why;
+  return out;
+}
+
+// A whole prompt: what it moves and takes, and why its chunks are what they are.
+std::string prompt_text(const PromptPlan& prompt) {
+  if (prompt.time.chunks == 0) {
+    return "";
+  }
+  const auto line = [](const char* label, const PromptTime& time) {
+    return fmt::format(
+        "{:<21}{} chunks, {} up and {} down, {:.3f} s; the link needs {:.3f} s, all "
+        "other work {:.3f} s\n",
+        label,
+        time.chunks,
+        bytes_text(time.up_bytes),
+        bytes_text(time.down_bytes),
+        time.time_ns * 1e-9,
+        time.link_ns * 1e-9,
+        time.work_ns * 1e-9);
+  };
+  return line("whole prompt", prompt.time) + line("  placed for decode", prompt.as_placed) +
+         fmt::format("chunk                {}\n", prompt.why);
+}
+
 std::string bytes_line(const std::string& label, std::uint64_t size, const std::string& more) {
   return fmt::format("{:<21}{:>16} bytes ({}){}\n", label, size, bytes_text(size), more);
 }
@@ -152,6 +190,9 @@ nlohmann::ordered_json plan_json(const PlanReport& report) {
   if (plan.predicted.step_ns != 0.0) {
     out["predicted"] = step_json(plan);
   }
+  if (plan.prompt.time.chunks != 0) {
+    out["prompt"] = prompt_json(plan.prompt);
+  }
   if (report.overlap) {
     out["overlap"] = step_json(*report.overlap);
   }
@@ -189,6 +230,7 @@ std::string plan_text(const PlanReport& report) {
       plan.pages_a_sequence);
   out += layers_text(plan);
   out += policy_text(report);
+  out += prompt_text(plan.prompt);
   for (const PhaseBudget& phase : plan.phases) {
     out += fmt::format("{:<20} {:>16} bytes needed\n", phase.name, phase.needed_bytes());
     for (const PlanComponent& component : phase.components) {

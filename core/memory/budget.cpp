@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // plan(): candidate layouts from wide prefill chunks to narrow ones, the first that fits wins.
+// Where the link and a row's work are known, the best of those that fit for a whole prompt.
 // Rooms: budget/request (what is wrong with a request), budget/scratch (bytes of a chunk width),
 // budget/layouts (regions of an arena), budget/placing (ring and residents by the policy),
-// budget/phases (components by name), budget/refusal.
+// budget/chunk (the width of prefill chunks), budget/phases (components by name), budget/refusal.
 #include "kvspan/core/memory/budget.hpp"
 
+#include "memory/budget/chunk.hpp"
 #include "memory/budget/layouts.hpp"
 #include "memory/budget/phases.hpp"
 #include "memory/budget/placing.hpp"
@@ -13,6 +15,7 @@
 #include "memory/budget/scratch.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -56,15 +59,8 @@ class Chooser {
     if (auto found = first_resident(wide)) {
       return found;
     }
-    const std::uint64_t arena_bytes = basis_.request.arena_bytes;
-    for (const Candidate& rows : candidates_) {
-      const std::uint64_t scratch_bytes =
-          rows.prefill.total_bytes() + rows.prefill_tails * basis_.slot_bytes;
-      const bool narrow_enough =
-          scratch_bytes <= arena_bytes / kScratchShare || &rows == &candidates_.back();
-      if (narrow_enough && streaming_minimum(basis_, rows).total_bytes() <= arena_bytes) {
-        return with_phases(streaming_layout(basis_, rows), rows);
-      }
+    if (auto found = best_streaming()) {
+      return found;
     }
     // Only a resident layout with a narrow chunk is left: a short context in a small arena.
     return first_resident(1);
@@ -73,6 +69,36 @@ class Chooser {
  private:
   [[nodiscard]] bool may_be_resident() const {
     return basis_.request.stream.resident_pages_max >= basis_.pages_a_sequence;
+  }
+
+  [[nodiscard]] bool fits(const Candidate& rows) const {
+    const std::uint64_t arena_bytes = basis_.request.arena_bytes;
+    const std::uint64_t scratch_bytes =
+        rows.prefill.total_bytes() + rows.prefill_tails * basis_.slot_bytes;
+    const bool narrow_enough =
+        scratch_bytes <= arena_bytes / kScratchShare || &rows == &candidates_.back();
+    return narrow_enough && streaming_minimum(basis_, rows).total_bytes() <= arena_bytes;
+  }
+
+  // The widest chunk that fits. Where a row's work is known, the narrowest of those that are
+  // predicted the fastest for a whole prompt: what covers the stream takes as long as the work
+  // itself, and wider ones are not faster.
+  [[nodiscard]] std::optional<Plan> best_streaming() const {
+    std::optional<Plan> best;
+    for (const Candidate& rows : candidates_) {
+      if (!fits(rows) || (best && !knows_rows(basis_.request.stream))) {
+        continue;
+      }
+      const Plan least = streaming_minimum(basis_, rows);
+      Plan next = streaming_layout(basis_, rows);
+      const double most_ns =
+          best ? best->prompt.time.time_ns : std::numeric_limits<double>::infinity();
+      const std::uint64_t spare_bytes = usable_arena_bytes(basis_) - least.total_bytes();
+      if (set_prompt(basis_, pool_bytes(basis_, spare_bytes, least), most_ns, next)) {
+        best = with_phases(std::move(next), rows);
+      }
+    }
+    return best;
   }
 
   // Everything resident with the widest chunk of at least `rows_min` rows that fits.
@@ -177,6 +203,13 @@ Result<Plan> plan(const PlanRequest& request) {
   found.minimum_arena_bytes = minimum_bytes;
   set_host_bytes(*basis, found);
   found.predicted = predicted_step(*basis, found);
+  if (found.prompt.time.chunks == 0) {  // the minimum, or everything resident
+    (void)set_prompt(*basis,
+                     found.ring_slots * found.slot_bytes,
+                     std::numeric_limits<double>::infinity(),
+                     found);
+  }
+  set_chunk_reason(*basis, found.prefill_rows < candidates.front().prefill_rows, found);
   if (found.pinned_bytes > request.pinnable_bytes) {
     return tl::unexpected(too_little_pinnable(request, found));
   }

@@ -145,15 +145,23 @@ std::vector<PageGroup> SessionState::demanded(const std::vector<StepPart>& parts
   return groups;
 }
 
-// The first groups of the step after this one, as far as they fit the ring: most likely it has the
-// same sequences, whose rows are all accepted. If not, what was fetched is dropped.
+// The first groups of the step after this one, as far as they fit the ring and hold nothing that
+// this step writes: most likely it has the same sequences, whose rows are all accepted. A group
+// that this step's pages join is left to commit(): fetched without them it would be fetched again.
 std::vector<PageGroup> SessionState::demanded_next(const Step& of) const {
   std::vector<StepPart> parts = of.parts;
+  std::vector<std::uint64_t> known_pages(sequences.size(), 0);
   for (StepPart& part : parts) {
-    part.complete_tokens = part.first_token;  // the step's own rows are not on the host yet
-    part.first_token += part.rows;
+    known_pages[part.sequence] = part.complete_tokens / page_tokens();
+    part.complete_tokens = part.first_token += part.rows;
   }
   std::vector<PageGroup> groups = demanded(parts, of.phase);
+  const auto joined = std::find_if(groups.begin(), groups.end(), [&](const PageGroup& group) {
+    return std::any_of(group.units.begin(), group.units.end(), [&](const PageUnit& unit) {
+      return unit.page >= known_pages[group.sequence];
+    });
+  });
+  groups.erase(joined, groups.end());
   std::size_t units = 0;
   std::size_t kept = 0;
   while (kept < groups.size() && units < ring->count()) {

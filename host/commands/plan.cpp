@@ -70,6 +70,16 @@ void add_link_options(CLI::App& command, PlanOptions& o) {
       ->check(CLI::Range(std::uint64_t{0}, kNanosecondsMax));
   command.add_option("--wave-ns", o.wave_ns, "Of attention of a fetched group, beyond its bytes")
       ->check(CLI::Range(std::uint64_t{0}, kNanosecondsMax));
+  command
+      .add_option("--row-ns",
+                  o.row_ns,
+                  "The engine's other work for a prefill row, all layers; with it or --attend-rows "
+                  "the chunk is the narrowest that covers the stream, up to --prefill-rows")
+      ->check(CLI::Range(std::uint64_t{0}, kNanosecondsMax));
+  command.add_option(
+      "--attend-rows",
+      o.attend_rows,
+      "Bytes of K and V attended a second, times prefill rows; without it in no time");
   command.add_option("--rule", o.rule, "Who places pages: automatic, or overlap, for comparison")
       ->capture_default_str()
       ->check(CLI::IsMember({"automatic", "overlap"}));

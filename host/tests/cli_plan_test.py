@@ -53,6 +53,23 @@ class Placement(ToolCase):
         self.assertNotIn("predicted", plan)
         self.assertNotIn("overlap", plan)
 
+    def test_chunks_that_cover_the_stream(self) -> None:
+        rows = ("--row-ns", 40000, "--attend-rows", "20000GB")
+        wide = (*GEOMETRY[:-2], "--prefill-rows", 8192)
+        base = ("plan", "--plugin", "cpu", *wide, *LINK, *rows)
+        plan = self.json_of(*base, "--arena", "5GB")
+        self.assertEqual(plan["prompt"]["limit"], "work", plan["prompt"]["why"])
+        self.assertEqual(plan["prompt"]["time_ns"], plan["prompt"]["work_ns"])
+        self.assertEqual(plan["prompt"]["down_bytes"], 16384 * PAGE)
+        text = self.accepted(*base, "--arena", "5GB").out
+        for words in (f"chunks of {plan['prefill_rows']} rows: the narrowest whose work covers",
+                      "whole prompt", "placed for decode", "the last chunk works for"):
+            self.assertIn(words, text)
+        narrow = self.json_of("plan", "--plugin", "cpu", *GEOMETRY[:-2], "--prefill-rows", 256, *LINK,
+                              *rows, "--arena", "2.6GB")
+        self.assertGreater(narrow["prompt"]["up_bytes"], 8 * 2048 * PAGE)
+        self.refused(WRONG_INPUT, ["fast"], "plan", *GEOMETRY, "--attend-rows", "fast")
+
     def test_wrong_rules_and_amounts(self) -> None:
         arena = ("--arena", "2GiB")
         self.refused(WRONG_INPUT, ["link"], "plan", *GEOMETRY, *arena, "--rule", "overlap")

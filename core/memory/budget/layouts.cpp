@@ -187,14 +187,15 @@ Plan streaming_minimum(const Basis& basis, const Candidate& rows) {
   return out;
 }
 
+std::uint64_t usable_arena_bytes(const Basis& basis) {
+  const std::uint64_t regions_bytes = basis.request.arena_bytes - basis.reserved_bytes;
+  return regions_bytes / kRegionAlignment * kRegionAlignment + basis.reserved_bytes;
+}
+
 Plan streaming_layout(const Basis& basis, const Candidate& rows) {
   const PlanRequest& request = basis.request;
   Plan out = streaming_minimum(basis, rows);
-  // Regions end on their alignment: what the arena has behind its last multiple is no room.
-  // What others hold lies outside them.
-  const std::uint64_t regions_bytes = request.arena_bytes - basis.reserved_bytes;
-  const std::uint64_t usable_bytes =
-      regions_bytes / kRegionAlignment * kRegionAlignment + basis.reserved_bytes;
+  const std::uint64_t usable_bytes = usable_arena_bytes(basis);
   const std::uint64_t spare_bytes = usable_bytes - out.total_bytes();
   if (place(basis, spare_bytes, out)) {
     set_regions(basis, rows, out);

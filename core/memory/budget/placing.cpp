@@ -42,6 +42,11 @@ void set_placed(Plan& plan) {
   }
 }
 
+// Each sequence's residents, and the slots, begin at a region's alignment.
+std::uint64_t padding_bytes(const Basis& basis) {
+  return (basis.request.sequences + 1ULL) * kRegionAlignment;
+}
+
 }  // namespace
 
 bool is_the_policys(const StreamOptions& stream) {
@@ -120,17 +125,19 @@ Result<Plan> replaced(const Plan& plan, std::uint32_t sequences, const Placement
   return out;
 }
 
+std::uint64_t pool_bytes(const Basis& basis, std::uint64_t spare_bytes, const Plan& least) {
+  const std::uint64_t padding = std::min(spare_bytes, padding_bytes(basis));
+  return least.ring_slots * basis.slot_bytes + spare_bytes - padding;
+}
+
 bool place(const Basis& basis, std::uint64_t spare_bytes, Plan& out) {
   if (!is_the_policys(basis.request.stream)) {
     return false;
   }
-  // Each sequence's residents, and the slots, begin at a region's alignment.
-  const std::uint64_t padding_bytes = (basis.request.sequences + 1ULL) * kRegionAlignment;
-  const std::uint64_t ring_bytes = out.ring_slots * basis.slot_bytes;
-  if (spare_bytes < padding_bytes) {
+  if (spare_bytes < padding_bytes(basis)) {
     return false;
   }
-  const Pool pool{ring_bytes + spare_bytes - padding_bytes, basis.slot_bytes};
+  const Pool pool{pool_bytes(basis, spare_bytes, out), basis.slot_bytes};
   std::optional<Placement> placement;
   if (basis.request.stream.rule == PlacementRule::overlap) {
     placement = overlap_placement(basis, pool);

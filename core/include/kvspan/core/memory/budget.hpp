@@ -8,6 +8,7 @@
 #include "kvspan/core/error.hpp"
 #include "kvspan/core/history/host_chunk.hpp"
 #include "kvspan/core/layout/geometry.hpp"
+#include "kvspan/core/policy/prompt_time.hpp"
 #include "kvspan/core/policy/step_time.hpp"
 #include "kvspan/kvspan.h"
 
@@ -49,6 +50,9 @@ struct StreamOptions {
   std::uint64_t copy_ns = 0;                      // of a copy before its first byte
   std::uint64_t attend_bytes_s = 0;  // K/V bytes attended a second where they lie; 0 = in no time
   std::uint64_t wave_ns = 0;         // of attention of a fetched group, beyond its bytes
+  // Of prefill rows; with one of them the planner chooses the chunk by them, else the widest.
+  std::uint64_t row_ns = 0;       // the engine's other work for a row, all layers together
+  std::uint64_t row_bytes_s = 0;  // K/V bytes attended a second, times rows; 0 = in no time
   PlacementRule rule = PlacementRule::automatic;
 };
 
@@ -125,6 +129,26 @@ enum class PlanMode : std::uint8_t { resident, streaming };
 
 [[nodiscard]] const char* name(PlanMode mode);
 
+// What keeps prefill chunks from being wider.
+enum class ChunkLimit : std::uint8_t {
+  nothing_streams,  // everything is resident
+  work,             // its work covers the stream: wider ones would not be faster
+  prompt,           // the prompt is no longer
+  asked,            // prefill_rows_fixed or prefill_rows_max
+  arena             // wider ones do not fit, or leave so few pages that the prompt takes longer
+};
+
+[[nodiscard]] const char* name(ChunkLimit limit);
+
+// A prompt of context_tokens for every sequence, in the plan's chunks and its room for pages.
+struct PromptPlan {
+  Placement placement;   // the best one for it; the plan's own is the best for decode
+  PromptTime time;       // with that placement; 0 where no link is known
+  PromptTime as_placed;  // with the plan's own, which a session has that never changes it
+  ChunkLimit limit = ChunkLimit::arena;
+  std::string why;  // a sentence; empty where no link is known
+};
+
 struct Plan {
   PlanMode mode = PlanMode::streaming;
   PlanRegions regions;
@@ -150,6 +174,7 @@ struct Plan {
   std::uint64_t alignment = 0;         // of every region
   std::uint64_t minimum_arena_bytes = 0;
   StepTime predicted;  // of a decode step at context_tokens; 0 where no link is known
+  PromptPlan prompt;   // in chunks of prefill_rows
   std::vector<HostClass> host_classes;    // layers whose host pages are given back together
   std::vector<std::uint32_t> host_pages;  // [class] of one sequence, held on the host at most
   std::uint64_t history_bytes = 0;  // host bytes of all sequences at context_tokens, page-padded
