@@ -3,12 +3,11 @@
 // at a short and at a long context, and arenas of ten sizes. The link is the plan's model: rates
 // are never measured here.
 #include "engine_rig.hpp"
+#include "random_page.hpp"
 #include "stub_rig.hpp"
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <random>
 #include <string>
 
 namespace kvspan::test {
@@ -37,17 +36,6 @@ Plan planned(const Backend& backend, const SessionOptions& options, std::uint64_
   auto found = plan(request);
   EXPECT_TRUE(found.has_value()) << found.error().message;
   return *found;
-}
-
-// Random rows whose scales are small numbers.
-Result<void> random_page(std::uint32_t layer, std::uint64_t page, std::span<std::byte> bytes) {
-  std::mt19937_64 random(1000 * layer + page);
-  for (std::size_t at = 0; at + 1 < bytes.size(); at += 2) {
-    const auto word = static_cast<std::uint16_t>(random());
-    const auto small = static_cast<std::uint16_t>((word & 0x83ffU) | (8U + word % 6) << 10);
-    std::memcpy(bytes.data() + at, &small, sizeof small);
-  }
-  return {};
 }
 
 struct Ran {

@@ -3,12 +3,12 @@
 // group, the ring, the width and the length, outputs have the bits of the resident run, the bytes
 // on the link are those of the pages that are not resident, and the link has work between steps.
 #include "engine_rig.hpp"
+#include "random_page.hpp"
 #include "stub_rig.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <random>
 #include <string>
 
@@ -29,17 +29,6 @@ SessionOptions decode_options(std::uint32_t width) {
   options.decode_rows = width;
   options.arena_bytes = kResidentArena;
   return options;
-}
-
-// Pages of any history: random words that are small numbers in f16, so that scales are numbers too.
-Result<void> random_page(std::uint32_t layer, std::uint64_t page, std::span<std::byte> bytes) {
-  std::mt19937_64 random(1000 * layer + page);
-  for (std::size_t at = 0; at + 1 < bytes.size(); at += 2) {
-    const auto word = static_cast<std::uint16_t>(random());
-    const auto small = static_cast<std::uint16_t>((word & 0x83ffU) | (8U + word % 6) << 10);
-    std::memcpy(bytes.data() + at, &small, sizeof small);
-  }
-  return {};
 }
 
 struct Decoded {

@@ -3,6 +3,7 @@
 // beside as much again and what follows, else a wave a group. Calls are counted in front of the
 // stub and of cpu; whatever the cut, outputs have the bits of the resident run.
 #include "engine_rig.hpp"
+#include "random_page.hpp"
 #include "stub_rig.hpp"
 
 #include <gtest/gtest.h>
@@ -137,16 +138,6 @@ SessionOptions options_of(std::uint32_t width, std::uint32_t group_pages, std::u
   options.stream.link_bytes_s = kSlotBytes * 1000;
   options.stream.gap_ns = (ring - 2 * group_pages) * 1'000'000ULL;
   return options;
-}
-
-Result<void> random_page(std::uint32_t layer, std::uint64_t page, std::span<std::byte> bytes) {
-  std::mt19937_64 random(1000 * layer + page);
-  for (std::size_t at = 0; at + 1 < bytes.size(); at += 2) {
-    const auto word = static_cast<std::uint16_t>(random());
-    const auto small = static_cast<std::uint16_t>((word & 0x83ffU) | (8U + word % 6) << 10);
-    std::memcpy(bytes.data() + at, &small, sizeof small);
-  }
-  return {};
 }
 
 struct Decoded {
