@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
 namespace kvspan::conformance {
@@ -117,6 +118,9 @@ Arena& Arenas::of(uint32_t kind) {
   }
   if (arena.buffer == nullptr) {
     arena.buffer = rig_.allocate(kind, bytes_[kind]);
+  }
+  if (arena.buffer == nullptr) {  // told already; everything a scene has would lie there
+    throw std::runtime_error("the case cannot go on without its memory");
   }
   return arena;
 }

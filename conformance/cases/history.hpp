@@ -91,6 +91,7 @@ class Arenas {
 
   Rig& rig() { return rig_; }
 
+  /// Throws what ends the case where the plugin refuses the memory, which has failed the case then.
   Arena& of(uint32_t kind);
   /// From its next reset on, the device's arena has at least so many bytes.
   void make_room(uint64_t bytes);

@@ -53,6 +53,13 @@ class Program(SuiteCase):
         return subprocess.run([str(self.tool), *words[1:]], capture_output=True, text=True,
                               errors="replace", check=False)
 
+    def test_a_case_whose_memory_is_refused_fails_and_crashes_nothing(self) -> None:
+        # Another program, or another worker, may hold the device's memory for a moment.
+        case = "AttentionInvariance.PlacementMovesNoBit"
+        run = self.run_suite("--case", case, "--option", "device_bytes=4194304", status=FAILED)
+        self.assertEqual(run.statuses()[case], "fail")
+        self.assertIn("raise the option device_bytes", str(run.cases()[case]["failures"]))
+
     def test_a_soak_multiplies_and_the_notes_say_how_much(self) -> None:
         case = "LitmusTest.WhoPollsSeesTheBytesToo"
         run = self.run_suite("--case", case, "--effort", 2, "--soak", 3, status=PASSED)
