@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # kvspan_add_test(<part.noun> SOURCES <file>... LINKS <target>... [LABELS <label>...] [TIMEOUT <s>]
-# [ENV <A=b>...] [ONE_THREAD])
+# [ENV <A=b>...] [INCLUDES <folder>...] [ONE_THREAD])
 #   One GoogleTest executable <part_noun>_test and one ctest entry <part.noun>; label `unit` unless
-#   told, 120 s. main() comes from GTest::gmock_main; link nothing of GoogleTest yourself. ONE_THREAD:
-#   neither the test nor what it tests starts a thread, so the thread sanitizer, which could see
-#   nothing in it, does without it.
+#   told, 120 s. main() comes from GTest::gmock_main; link nothing of GoogleTest yourself. INCLUDES:
+#   folders of private headers. ONE_THREAD: neither the test nor what it tests starts a thread, so the
+#   thread sanitizer, which could see nothing in it, does without it: the target is not there then.
 # kvspan_register_test(<name> COMMAND <command>... [LABELS ...] [TIMEOUT s] [ENV ...])
 #   The same for a command that is no GoogleTest executable. Exit code 77 means skipped (say why on
 #   a line that begins `SKIPPED:`).
@@ -52,7 +52,8 @@ function(kvspan_register_test name)
 endfunction()
 
 function(kvspan_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "ONE_THREAD" "TIMEOUT" "SOURCES;LINKS;LABELS;ENV")
+  cmake_parse_arguments(
+    PARSE_ARGV 1 arg "ONE_THREAD" "TIMEOUT" "SOURCES;LINKS;LABELS;ENV;INCLUDES")
   if(NOT arg_SOURCES OR arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "kvspan_add_test(<part.noun> SOURCES ... LINKS ...): got '${ARGV}'")
   endif()
@@ -66,6 +67,7 @@ function(kvspan_add_test name)
   add_executable(${target} ${arg_SOURCES})
   target_link_libraries(${target} PRIVATE
     ${arg_LINKS} kvspan::warnings GTest::gmock GTest::gmock_main GTest::gtest)
+  target_include_directories(${target} PRIVATE ${arg_INCLUDES})
   kvspan_compile_quickly(${target})
   target_compile_definitions(${target} PRIVATE
     KVSPAN_TEST_SANITIZED=$<IF:$<BOOL:${KVSPAN_SANITIZE}>,1,0>)
