@@ -9,8 +9,6 @@
 namespace kvspan {
 namespace {
 
-constexpr LaneId kAllLanes[] = {LaneId::compute, LaneId::upload, LaneId::download};
-
 Error nothing_recorded() {
   return Error{
       Errc::invalid_argument,
@@ -21,7 +19,7 @@ Error nothing_recorded() {
 
 Result<void> wait_until(const Lanes& lanes, const Moment& moment) {
   Result<void> outcome;
-  for (const LaneId lane : kAllLanes) {
+  for (const LaneId lane : kLanes) {
     if (moment.of(lane) != 0) {
       if (auto reached = lanes.wait(lane, moment.of(lane)); !reached && outcome) {
         outcome = std::move(reached);
@@ -59,7 +57,7 @@ void Completion::finish() noexcept {
 }
 
 Result<void> Completion::check(const Moment& end) const {
-  for (const LaneId lane : kAllLanes) {
+  for (const LaneId lane : kLanes) {
     if (end.of(lane) > lanes_->last(lane)) {
       return tl::unexpected(Error{Errc::invalid_argument,
                                   "value " + std::to_string(end.of(lane)) +
@@ -120,7 +118,7 @@ Result<void> Completion::settle() {
 
 bool Completion::is_over() const {
   const Moment all = hazard_.before_write();
-  for (const LaneId lane : kAllLanes) {
+  for (const LaneId lane : kLanes) {
     if (all.of(lane) != 0 && lanes_->reached(lane) < all.of(lane)) {
       return false;
     }

@@ -29,7 +29,7 @@ Result<HostPage> SessionState::host_page(std::uint32_t sequence,
 
 Moment SessionState::reached() const {
   Moment reached;
-  for (const LaneId lane : {LaneId::compute, LaneId::upload, LaneId::download}) {
+  for (const LaneId lane : kLanes) {
     reached.merge(Moment::at(lane, lanes->reached(lane)));
   }
   return reached;
@@ -55,7 +55,7 @@ Result<void> SessionState::retire(SequenceHistory& history, std::uint64_t tokens
                                   0,
                                   "history"});
     }
-    for (const LaneId lane : {LaneId::compute, LaneId::upload, LaneId::download}) {
+    for (const LaneId lane : kLanes) {
       if (awaited->of(lane) != 0) {
         if (auto waited = lanes->wait(lane, awaited->of(lane)); !waited) {
           return waited;

@@ -69,7 +69,7 @@ Result<void> SessionState::recover() {
   }
   const Moment settled = reached();
   Moment last;
-  for (const LaneId lane : {LaneId::compute, LaneId::upload, LaneId::download}) {
+  for (const LaneId lane : kLanes) {
     last.merge(Moment::at(lane, lanes->last(lane)));
   }
   auto fresh = Lanes::create(backend, options.lanes, last);

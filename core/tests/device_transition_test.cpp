@@ -68,7 +68,7 @@ class Card {
       return drained;
     }
     Moment from;
-    for (const LaneId lane : {LaneId::compute, LaneId::upload, LaneId::download}) {
+    for (const LaneId lane : kLanes) {
       from.values[static_cast<std::size_t>(lane)] = lanes_->last(lane);
     }
     auto next = Lanes::create(backend(), {}, from);

@@ -2,7 +2,7 @@
 // The bytes of a prefill, counted in front of the stub: every byte of a page goes down once,
 // whatever the chunks; a chunk brings each visible page that is not resident up once, whatever its
 // rows and sequences; nothing is brought ahead in vain. Not here: how long that takes
-// (prefill_plan_test.cpp).
+// (prefill_arena_test.cpp).
 #include "engine_rig.hpp"
 #include "stub_rig.hpp"
 

@@ -14,6 +14,8 @@ namespace kvspan {
 // queues.
 enum class LaneId : std::uint8_t { compute, upload, download };
 inline constexpr std::size_t kLaneCount = 3;
+inline constexpr std::array<LaneId, kLaneCount> kLanes = {
+    LaneId::compute, LaneId::upload, LaneId::download};
 
 // The point in time at which, for each lane, its fence has reached that value. 0 = always.
 struct Moment {
