@@ -61,14 +61,16 @@ Result<std::uint64_t> Reservations::reserve(const kvspan_device_table_t& table,
                                             const void* owner,
                                             const ReservedSubmits& asked) {
   const std::lock_guard lock(mutex_);
-  const bool alone = owners_.empty() || (owners_.size() == 1 && owners_.contains(owner));
-  const std::uint64_t before_bytes =
-      alone ? 0 : before_bytes_.try_emplace(owner, device_bytes_).first->second;
+  const auto known = owners_.find(owner);
+  const bool alone = owners_.size() == (known == owners_.end() ? 0 : 1);
+  const std::uint64_t before_bytes = alone                    ? 0
+                                     : known == owners_.end() ? device_bytes_
+                                                              : known->second.before_bytes;
   if (alone || !holds(held_, asked)) {
     ReservedSubmits all = asked;
-    for (const auto& [other, submits] : owners_) {
+    for (const auto& [other, of] : owners_) {
       if (other != owner) {
-        join(all, submits);
+        join(all, of.asked);
       }
     }
     all.limits.struct_size = sizeof all.limits;
@@ -79,23 +81,18 @@ Result<std::uint64_t> Reservations::reserve(const kvspan_device_table_t& table,
     kvspan_error_t error = empty_error();
     const kvspan_result_t result = table.prepare(device, &all.limits, &prepared, &error);
     if (result != KVSPAN_OK) {
-      if (!owners_.contains(owner)) {
-        before_bytes_.erase(owner);
-      }
       return tl::unexpected(from_abi(result, error, "preparing the device"));
     }
     held_ = std::move(all);
     device_bytes_ = prepared.device_bytes;
   }
-  owners_.insert_or_assign(owner, asked);
-  before_bytes_.insert_or_assign(owner, before_bytes);
+  owners_.insert_or_assign(owner, Owner{asked, before_bytes});
   return device_bytes_ - std::min(device_bytes_, before_bytes);
 }
 
 void Reservations::release(const void* owner) {
   const std::lock_guard lock(mutex_);
   owners_.erase(owner);
-  before_bytes_.erase(owner);
 }
 
 }  // namespace kvspan

@@ -37,11 +37,15 @@ class Reservations {
   void release(const void* owner);
 
  private:
+  struct Owner {
+    ReservedSubmits asked;
+    std::uint64_t before_bytes = 0;  // held when the owner came
+  };
+
   std::mutex mutex_;
-  std::map<const void*, ReservedSubmits> owners_;
+  std::map<const void*, Owner> owners_;
   ReservedSubmits held_;  // what the device was asked for last
   std::uint64_t device_bytes_ = 0;
-  std::map<const void*, std::uint64_t> before_bytes_;  // held when the owner came
 };
 
 }  // namespace kvspan
