@@ -3,6 +3,8 @@
 // fold knows no spans, finish no queries. Then puts it on a stream. Read first: args.hpp.
 #include "attention/args.hpp"
 
+#include "kvspan/sdk/reference/quant.h"
+
 #include <cstring>
 
 namespace kvspan::cuda {
@@ -117,7 +119,9 @@ AttentionTask::AttentionTask(const kvspan_attention_args_t& args,
       call_(call),
       items_(items),
       latent_((args.shape->options & KVSPAN_OPTION_V_IN_K) != 0),
-      tensor_(uses_tensor_cores(*args.shape)) {
+      tensor_(uses_tensor_cores(*args.shape)),
+      k_row_bytes_(kvspan_ref_row_bytes(args.shape->k_type, args.shape->head_size_k)),
+      v_row_bytes_(kvspan_ref_row_bytes(args.shape->v_type, args.shape->head_size_v)) {
   counts_.entries = args.entry_count;
   counts_.items = items.count;
   counts_.advances = call == AttentionCall::advance ? items.count : 0;

@@ -113,6 +113,8 @@ class AttentionTask final : public Task {
   const AttentionItems items_;
   const bool latent_;
   const bool tensor_;
+  const uint64_t k_row_bytes_;
+  const uint64_t v_row_bytes_;
   bool side_by_side_ = false;
   AttentionCounts counts_;
   AttentionArrays arrays_;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The spans of an entry as kernels read them: addresses in place of memories, lists copied. Read
 // first: args.hpp.
-#include "kvspan/sdk/reference/quant.h"
-
 #include "attention/args.hpp"
 
 #include <cstring>
@@ -60,10 +58,8 @@ void AttentionTask::fill_span(const kvspan_span_t& span, Uses& uses) {
       span.first_token, span.token_count, fill_plane(span.k, span.token_count, nullptr, uses), {}};
   to.v = fill_plane(
       span.v, latent_ ? 0 : span.token_count, shares_list(span) ? to.k.page_list : nullptr, uses);
-  const Problem& problem = arrays_.body->view.problem;
   const bool tiled = !latent_ && span.first_token % kTensorGranuleTokens == 0 &&
-                     is_tiled(to.k, kvspan_ref_row_bytes(problem.k_type, problem.head_size_k)) &&
-                     is_tiled(to.v, kvspan_ref_row_bytes(problem.v_type, problem.head_size_v));
+                     is_tiled(to.k, k_row_bytes_) && is_tiled(to.v, v_row_bytes_);
   arrays_.body->view.tiled &= tiled || span.token_count == 0 ? 1U : 0U;
 }
 
