@@ -40,36 +40,30 @@ __device__ inline void arrive_expecting(uint64_t* barrier, uint32_t bytes) {
                : "memory");
 }
 
+// Whether the phase of this parity is over; waits a little for it.
+__device__ inline bool is_over(uint32_t address, uint32_t parity) {
+  uint32_t over = 0;
+  asm volatile(
+      "{\n .reg .pred p;\n"
+      " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      " selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(over)
+      : "r"(address), "r"(parity)
+      : "memory");
+  return over != 0;
+}
+
 // Until the phase of this parity is over.
 __device__ inline void wait(uint64_t* barrier, uint32_t parity) {
   const uint32_t address = shared_address(barrier);
-  uint32_t over = 0;
-  while (over == 0) {
-    asm volatile(
-        "{\n .reg .pred p;\n"
-        " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        " selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(over)
-        : "r"(address), "r"(parity)
-        : "memory");
+  while (!is_over(address, parity)) {
   }
 }
 
 // The same, asking seldom: for one that is mostly ahead, whose asking would take others' turns.
 __device__ inline void wait_idly(uint64_t* barrier, uint32_t parity) {
   const uint32_t address = shared_address(barrier);
-  uint32_t over = 0;
-  while (true) {
-    asm volatile(
-        "{\n .reg .pred p;\n"
-        " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        " selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(over)
-        : "r"(address), "r"(parity)
-        : "memory");
-    if (over != 0) {
-      return;
-    }
+  while (!is_over(address, parity)) {
     __nanosleep(50);
   }
 }
