@@ -4,7 +4,7 @@
 // rows and sequences; nothing is brought ahead in vain. Not here: how long that takes
 // (prefill_arena_test.cpp).
 #include "engine_rig.hpp"
-#include "stub_rig.hpp"
+#include "watched_rig.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,13 +12,11 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 
 namespace kvspan::test {
 namespace {
-
-BackendTables inner;
-const kvspan_memory_t* arena_memory = nullptr;
 
 struct Traffic {
   std::uint64_t up_bytes = 0;
@@ -26,7 +24,7 @@ struct Traffic {
   std::map<const kvspan_memory_t*, std::vector<std::uint8_t>> written;  // [byte] of a host chunk
 
   void note(const kvspan_segment_t& segment) {
-    if (segment.target == arena_memory) {
+    if (WatchedRig::goes_up(segment)) {
       up_bytes += segment.rows * segment.bytes;
       return;
     }
@@ -56,56 +54,26 @@ struct Traffic {
   }
 };
 
-Traffic* traffic = nullptr;
-
-kvspan_result_t copy(kvspan_queue_t* queue,
-                     const kvspan_segment_t* segments,
-                     std::uint32_t count,
-                     const kvspan_submit_t* submit,
-                     kvspan_error_t* error) noexcept {
-  for (std::uint32_t index = 0; index < count; ++index) {
-    traffic->note(segments[index]);
-  }
-  return inner.copy->copy(queue, segments, count, submit, error);
-}
-
-// The session's arena is the one device memory that is allocated.
-kvspan_result_t alloc(kvspan_device_t* device,
-                      std::uint32_t kind,
-                      std::uint64_t bytes,
-                      kvspan_memory_t** out,
-                      kvspan_error_t* error) noexcept {
-  const kvspan_result_t result = inner.memory->alloc(device, kind, bytes, out, error);
-  arena_memory = kind == KVSPAN_MEMORY_DEVICE ? *out : arena_memory;
-  return result;
-}
-
 // A plugin whose copies are counted, into a Traffic of its own.
-class CountedRig {
+class CountedRig : public WatchedRig {
  public:
-  explicit CountedRig(const std::string& plugin) : rig_(StubRig::Plugin{plugin}) {
-    traffic = &counted_;
-    inner = rig_.backend().tables();
-    copy_ = *inner.copy;
-    copy_.copy = copy;
-    memory_ = *inner.memory;
-    memory_.alloc = alloc;
-    BackendTables tables = inner;
-    tables.copy = &copy_;
-    tables.memory = &memory_;
-    backend_.emplace(tables, rig_.backend().device(), rig_.backend().info());
-  }
+  explicit CountedRig(const std::string& plugin)
+      : WatchedRig(plugin, [this](std::span<const kvspan_segment_t> segments) {
+          for (const kvspan_segment_t& segment : segments) {
+            counted_.note(segment);
+          }
+        }) {}
 
-  [[nodiscard]] const Backend& backend() const { return *backend_; }
+  CountedRig(const CountedRig&) = delete;
+  CountedRig& operator=(const CountedRig&) = delete;
+  CountedRig(CountedRig&&) = delete;
+  CountedRig& operator=(CountedRig&&) = delete;
+  ~CountedRig() = default;
 
   [[nodiscard]] const Traffic& counted() const { return counted_; }
 
  private:
-  StubRig rig_;
   Traffic counted_;
-  kvspan_copy_table_t copy_{};
-  kvspan_memory_table_t memory_{};
-  std::optional<Backend> backend_;
 };
 
 // Tokens of a tile are those of a page where that is at most 64.

@@ -2,6 +2,7 @@
 // Decode with history fetched round robin over the splits, on the stub and on cpu: whatever the
 // group, the ring, the width and the length, outputs have the bits of the resident run, the bytes
 // on the link are those of the pages that are not resident, and the link has work between steps.
+#include "decode_options.hpp"
 #include "engine_rig.hpp"
 #include "random_page.hpp"
 #include "stub_rig.hpp"
@@ -15,21 +16,7 @@
 namespace kvspan::test {
 namespace {
 
-// Pages without padding, and splits that begin inside them: 64 tokens of K and V in q8_0 and q4_0.
-SessionOptions decode_options(std::uint32_t width) {
-  SessionOptions options;
-  options.geometry.layers = {
-      {KVSPAN_TYPE_Q8_0, KVSPAN_TYPE_Q4_0, 32, 32, 2, 4},
-      {KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 32, 32, 2, 4},
-      {KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 32, 32, 1, 4, 700},
-  };
-  options.geometry.page_tokens = 64;
-  options.context_tokens = 3000;
-  options.prefill_rows_max = 256;
-  options.decode_rows = width;
-  options.arena_bytes = kResidentArena;
-  return options;
-}
+constexpr std::uint64_t kContext = 3000;
 
 struct Decoded {
   Outputs outputs;
@@ -87,7 +74,7 @@ TEST_P(Ordered, EveryGroupWidthAndLengthHasTheBitsOfTheResidentRun) {
   for (int round = 0; round < seeds(40); ++round) {
     const auto width = static_cast<std::uint32_t>(round % 3 == 0 ? 1 : pick(1, 40));
     const std::uint64_t tokens = pick(1, 2600);
-    SessionOptions options = decode_options(width);
+    SessionOptions options = decode_options(width, kContext);
     SCOPED_TRACE("seed 51, round " + std::to_string(round) + ", width " + std::to_string(width) +
                  ", " + std::to_string(tokens) + " tokens");
     const StubRig rig(StubRig::Plugin{GetParam()});
@@ -119,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, Ordered, testing::Values("stub", "cpu"));
 
 // Every order of the stub's scheduler, with the smallest rings.
 TEST(SessionOrder, EverySchedulerOrderGivesTheSameBits) {
-  SessionOptions options = decode_options(3);
+  SessionOptions options = decode_options(3, kContext);
   options.context_tokens = 1200;
   StubRig calm;
   const Decoded expected = decode(calm, options, 1100, 3);
@@ -139,7 +126,7 @@ TEST(SessionOrder, EverySchedulerOrderGivesTheSameBits) {
 TEST(SessionOrder, RejectedRowsGiveTheBitsOfTheResidentRun) {
   for (const std::uint32_t rejected : {1U, 5U, 9U}) {
     SCOPED_TRACE("rejected " + std::to_string(rejected));
-    SessionOptions options = decode_options(9);
+    SessionOptions options = decode_options(9, kContext);
     StubRig rig({{"queues", "shuffled"}, {"seed", "3"}});
     const Decoded expected = decode(rig, options, 1530, 8, rejected);
     options.stream.resident_pages_max = 2;
@@ -151,7 +138,7 @@ TEST(SessionOrder, RejectedRowsGiveTheBitsOfTheResidentRun) {
 // The next step's first groups are fetched while this one's last layer computes, before commit, and
 // are those that the next step wants.
 TEST(SessionOrder, TheNextStepsFirstGroupsAreFetchedBeforeTheCommit) {
-  SessionOptions options = decode_options(1);
+  SessionOptions options = decode_options(1, kContext);
   options.stream.group_pages = 4;
   options.stream.resident_pages_max = 0;
   StubRig rig;

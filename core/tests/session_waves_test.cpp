@@ -2,14 +2,16 @@
 // How a layer's attention is cut into submits: one where the ring holds what a sequence streams
 // beside as much again and what follows, else a wave a group. Calls are counted in front of the
 // stub and of cpu; whatever the cut, outputs have the bits of the resident run.
+#include "decode_options.hpp"
 #include "engine_rig.hpp"
 #include "random_page.hpp"
-#include "stub_rig.hpp"
+#include "watched_rig.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,8 +20,6 @@ namespace {
 
 // r: run, a: advance, f: fold, F: finish, u: a copy up, e: encode, d: a copy down.
 std::string* calls_seen = nullptr;
-BackendTables inner;
-const kvspan_memory_t* device_memory = nullptr;  // the target of copies up
 std::uint64_t segments_up = 0;
 
 void note(char what) {
@@ -33,7 +33,7 @@ kvspan_result_t run(kvspan_queue_t* queue,
                     const kvspan_submit_t* submit,
                     kvspan_error_t* error) noexcept {
   note('r');
-  return inner.attention->run(queue, args, submit, error);
+  return WatchedRig::inner().attention->run(queue, args, submit, error);
 }
 
 kvspan_result_t advance(kvspan_queue_t* queue,
@@ -43,7 +43,7 @@ kvspan_result_t advance(kvspan_queue_t* queue,
                         const kvspan_submit_t* submit,
                         kvspan_error_t* error) noexcept {
   note('a');
-  return inner.attention->advance(queue, args, items, count, submit, error);
+  return WatchedRig::inner().attention->advance(queue, args, items, count, submit, error);
 }
 
 kvspan_result_t fold(kvspan_queue_t* queue,
@@ -53,7 +53,7 @@ kvspan_result_t fold(kvspan_queue_t* queue,
                      const kvspan_submit_t* submit,
                      kvspan_error_t* error) noexcept {
   note('f');
-  return inner.attention->fold(queue, args, items, count, submit, error);
+  return WatchedRig::inner().attention->fold(queue, args, items, count, submit, error);
 }
 
 kvspan_result_t finish(kvspan_queue_t* queue,
@@ -62,76 +62,30 @@ kvspan_result_t finish(kvspan_queue_t* queue,
                        const kvspan_submit_t* submit,
                        kvspan_error_t* error) noexcept {
   note('F');
-  return inner.attention->finish(queue, args, accumulators, submit, error);
+  return WatchedRig::inner().attention->finish(queue, args, accumulators, submit, error);
 }
 
-kvspan_result_t copy(kvspan_queue_t* queue,
-                     const kvspan_segment_t* segments,
-                     std::uint32_t count,
-                     const kvspan_submit_t* submit,
-                     kvspan_error_t* error) noexcept {
-  if (count != 0) {
-    note(segments->target == device_memory ? 'u' : 'd');
-    segments_up += segments->target == device_memory ? count : 0;
+void see(std::span<const kvspan_segment_t> segments) {
+  if (!segments.empty()) {
+    const bool up = WatchedRig::goes_up(segments.front());
+    note(up ? 'u' : 'd');
+    segments_up += up ? segments.size() : 0;
   }
-  return inner.copy->copy(queue, segments, count, submit, error);
-}
-
-// The session's arena is the one device memory that it allocates.
-kvspan_result_t alloc(kvspan_device_t* device,
-                      std::uint32_t kind,
-                      std::uint64_t bytes,
-                      kvspan_memory_t** out,
-                      kvspan_error_t* error) noexcept {
-  const kvspan_result_t result = inner.memory->alloc(device, kind, bytes, out, error);
-  device_memory = kind == KVSPAN_MEMORY_DEVICE ? *out : device_memory;
-  return result;
 }
 
 // A plugin whose calls are seen.
-class CountingRig {
+class CountingRig : public WatchedRig {
  public:
-  explicit CountingRig(const std::string& plugin) : rig_(StubRig::Plugin{plugin}) {
-    inner = rig_.backend().tables();
-    attention_ = *inner.attention;
-    attention_.run = run;
-    attention_.advance = advance;
-    attention_.fold = fold;
-    attention_.finish = finish;
-    copy_ = *inner.copy;
-    copy_.copy = copy;
-    memory_ = *inner.memory;
-    memory_.alloc = alloc;
-    BackendTables tables = inner;
-    tables.attention = &attention_;
-    tables.copy = &copy_;
-    tables.memory = &memory_;
-    backend_.emplace(tables, rig_.backend().device(), rig_.backend().info());
+  explicit CountingRig(const std::string& plugin) : WatchedRig(plugin, see) {
+    attention().run = run;
+    attention().advance = advance;
+    attention().fold = fold;
+    attention().finish = finish;
   }
-
-  [[nodiscard]] const Backend& backend() const { return *backend_; }
-
- private:
-  StubRig rig_;
-  kvspan_attention_table_t attention_{};
-  kvspan_copy_table_t copy_{};
-  kvspan_memory_table_t memory_{};
-  std::optional<Backend> backend_;
 };
 
-// Pages of 64 tokens in q8_0 and q4_0, and a window; splits begin inside pages.
 SessionOptions options_of(std::uint32_t width, std::uint32_t group_pages, std::uint32_t ring) {
-  SessionOptions options;
-  options.geometry.layers = {
-      {KVSPAN_TYPE_Q8_0, KVSPAN_TYPE_Q4_0, 32, 32, 2, 4},
-      {KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 32, 32, 2, 4},
-      {KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 32, 32, 1, 4, 700},
-  };
-  options.geometry.page_tokens = 64;
-  options.context_tokens = 2200;
-  options.prefill_rows_max = 256;
-  options.decode_rows = width;
-  options.arena_bytes = kResidentArena;
+  SessionOptions options = decode_options(width, 2200);
   options.stream.group_pages = group_pages;
   // A second of a link of one slot a second holds one slot more.
   constexpr std::uint64_t kSlotBytes = 64ULL * 2 * 2 * 32 * 2;
@@ -151,11 +105,11 @@ Decoded decode(const CountingRig& rig, const SessionOptions& options, std::uint6
   Decoded out;
   auto session = Session::open(rig.backend(), options);
   EXPECT_TRUE(session.has_value()) << session.error().message;
-  const kvspan_memory_t* const arena = device_memory;
+  const kvspan_memory_t* const arena = WatchedRig::arena();
   const SequenceId sequence = *session->add_sequence();
   EXPECT_TRUE(session->load(sequence, tokens, random_page).has_value());
   Engine engine(rig.backend(), *session, options, options.decode_rows);
-  device_memory = arena;
+  WatchedRig::set_arena(arena);
   for (int step = 0; step < 3; ++step) {
     out.calls.clear();
     calls_seen = &out.calls;
