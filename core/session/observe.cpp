@@ -11,12 +11,6 @@ namespace kvspan {
 
 namespace {
 
-Placement placement_of(const Plan& plan) {
-  Placement out{plan.ring_slots, plan.group_pages, {}};
-  out.resident_pages.assign(plan.resident_pages.begin(), plan.resident_pages.end());
-  return out;
-}
-
 // Up to thirty years.
 bool is_duration(double time_ns) {
   return time_ns >= 0.0 && time_ns <= 1e18;

@@ -113,8 +113,7 @@ bool set_prompt(const Basis& basis, std::uint64_t pool_bytes, double most_ns, Pl
   }
   const PromptLoad load = load_of(basis, plan);
   PromptPlan out;
-  out.placement = {plan.ring_slots, plan.group_pages, {}};
-  out.placement.resident_pages.assign(plan.resident_pages.begin(), plan.resident_pages.end());
+  out.placement = placement_of(plan);
   out.as_placed = predict_prompt(load, out.placement, plan.prefill_rows);
   out.time = out.as_placed;
   if (plan.mode == PlanMode::streaming && is_the_policys(stream)) {

@@ -78,6 +78,12 @@ StepLoad step_load(const PlanRequest& request, const Plan& plan) {
   return load;
 }
 
+Placement placement_of(const Plan& plan) {
+  Placement out{plan.ring_slots, plan.group_pages, {}};
+  out.resident_pages.assign(plan.resident_pages.begin(), plan.resident_pages.end());
+  return out;
+}
+
 Result<Plan> replaced(const Plan& plan, std::uint32_t sequences, const Placement& placement) {
   const std::size_t layers = plan.pages.size();
   const std::uint32_t slots_min = std::max(2U, placement.group_pages);
@@ -160,9 +166,7 @@ StepTime predicted_step(const Basis& basis, const Plan& plan) {
   if (basis.request.stream.link_bytes_s == 0) {
     return {};
   }
-  Placement placement{plan.ring_slots, plan.group_pages, {}};
-  placement.resident_pages.assign(plan.resident_pages.begin(), plan.resident_pages.end());
-  return predict(step_load(basis.request, plan), placement);
+  return predict(step_load(basis.request, plan), placement_of(plan));
 }
 
 }  // namespace kvspan

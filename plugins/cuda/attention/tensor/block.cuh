@@ -25,7 +25,6 @@ inline constexpr uint32_t kLoadWarps = 4;
 inline constexpr uint32_t kLoadThreads = 32 * kLoadWarps;
 inline constexpr uint32_t kTokenTiles = kTokens / 16;  // warps of a group of scoring warps
 inline constexpr uint32_t kGroupThreads = 32 * kTokenTiles;
-inline constexpr uint32_t kGroupsMax = 4;
 inline constexpr uint32_t kSlotsMax = 8;
 
 // Named barriers; those of pairs of scoring warps are kPairBarrier + token tile.

@@ -199,6 +199,9 @@ struct Plan {
 // Whether the request leaves ring, groups and residents to the policy.
 [[nodiscard]] bool is_the_policys(const StreamOptions& stream);
 
+// What a plan places: its ring, groups and residents, in the policy's words.
+[[nodiscard]] Placement placement_of(const Plan& plan);
+
 // The same plan with another placement in the same bytes; its prediction is the old one's.
 // Errors: invalid_argument for a placement that is not the plan's layers' or has a ring of less
 // than two slots or a group; device_memory where it takes more, with what is missing.
