@@ -36,7 +36,7 @@ Splits splits_of(const kvspan_entry_t& entry) {
 
 // Splits go side by side where the workspace, which query sized, holds the states of all.
 bool goes_side_by_side(const kvspan_attention_args_t& args) {
-  const uint64_t most = run_splits_max(*args.shape, uses_tensor_cores(*args.shape));
+  const uint64_t most = run_splits_max(*args.shape, kernel_of(*args.shape));
   if (most <= 1 || args.workspace.memory == nullptr) {
     return false;
   }
@@ -70,8 +70,9 @@ cudaError_t hold(const Issue& issue, const AttentionBody& body, HeldCall& call) 
 
 cudaError_t issue_run(const Issue& issue, const AttentionBody& body, const HeldCall& view) {
   if (view.view.blocks != 0) {
-    const cudaError_t bad = body.tensor ? launch_tensor_advance(issue.stream, view)
-                                        : launch_advance(issue.stream, view, !body.side_by_side);
+    const cudaError_t bad = body.kernel != Kernel::f32
+                                ? launch_tensor_advance(issue.stream, view)
+                                : launch_advance(issue.stream, view, !body.side_by_side);
     if (bad != cudaSuccess) {
       return bad;
     }
@@ -94,9 +95,9 @@ cudaError_t issue_attention(const Issue& issue, const void* opaque) {
     case AttentionCall::run:
       return issue_run(issue, body, view);
     case AttentionCall::advance:
-      return view.view.blocks == 0 ? cudaSuccess
-             : body.tensor         ? launch_tensor_advance(issue.stream, view)
-                                   : launch_advance(issue.stream, view, false);
+      return view.view.blocks == 0        ? cudaSuccess
+             : body.kernel != Kernel::f32 ? launch_tensor_advance(issue.stream, view)
+                                          : launch_advance(issue.stream, view, false);
     case AttentionCall::fold:
       return launch_fold(issue.stream, view);
     case AttentionCall::finish:
@@ -119,7 +120,7 @@ AttentionTask::AttentionTask(const kvspan_attention_args_t& args,
       call_(call),
       items_(items),
       latent_((args.shape->options & KVSPAN_OPTION_V_IN_K) != 0),
-      tensor_(uses_tensor_cores(*args.shape)),
+      kernel_(kernel_of(*args.shape)),
       k_row_bytes_(kvspan_ref_row_bytes(args.shape->k_type, args.shape->head_size_k)),
       v_row_bytes_(kvspan_ref_row_bytes(args.shape->v_type, args.shape->head_size_v)) {
   counts_.entries = args.entry_count;
@@ -158,7 +159,7 @@ void AttentionTask::fill_problem(Uses& uses) {
   };
   body.call = call_;
   body.side_by_side = side_by_side_;
-  body.tensor = tensor_;
+  body.kernel = kernel_;
   body.view = {};
   body.view.problem = {shape_.k_type,
                        shape_.v_type,
@@ -290,7 +291,7 @@ void AttentionTask::fill_accumulators(Uses& uses) {
 // each in the workspace, one after another; else the tensor-core kernel has its accumulator there.
 void AttentionTask::fill_run() {
   AttentionCallView& call = arrays_.body->view;
-  const bool keeps = side_by_side_ || tensor_;
+  const bool keeps = side_by_side_ || kernel_ != Kernel::f32;
   uint8_t* workspace = keeps ? address_of(args_.workspace.memory, args_.workspace.offset) : nullptr;
   for (uint32_t i = 0; i < args_.entry_count; ++i) {
     const kvspan_entry_t& from = args_.entries[i];
@@ -315,7 +316,11 @@ void AttentionTask::fill_run() {
 void AttentionTask::choose_tile() {
   AttentionCallView& call = arrays_.body->view;
   call.tile_pairs = kPairsMax;
-  if (!tensor_) {
+  if (kernel_ == Kernel::f32) {
+    return;
+  }
+  if (kernel_ == Kernel::wide) {
+    call.tile_pairs = kWidePairs;
     return;
   }
   uint32_t rows = 0;

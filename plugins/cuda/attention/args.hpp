@@ -21,7 +21,7 @@ using sdk::AttentionCall;
 struct AttentionBody {
   AttentionCall call;
   bool side_by_side;  // run: splits are items of their own, their states in the workspace
-  bool tensor;        // on tensor cores
+  Kernel kernel;
   AttentionCallView view;
   const uint8_t* descriptors;  // all that view's addresses name, in the slab
   uint32_t small_bytes;        // of them, all but page lists
@@ -112,7 +112,7 @@ class AttentionTask final : public Task {
   const AttentionCall call_;
   const AttentionItems items_;
   const bool latent_;
-  const bool tensor_;
+  const Kernel kernel_;
   const uint64_t k_row_bytes_;
   const uint64_t v_row_bytes_;
   bool side_by_side_ = false;

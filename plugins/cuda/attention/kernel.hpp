@@ -21,7 +21,8 @@ namespace kvspan::cuda {
 // Tokens that are dequantised, scored and summed together; caps.span_granule.
 inline constexpr uint32_t kGranuleTokens = 32;        // f32 kernel: one a lane
 inline constexpr uint32_t kTensorPairsMax = 64;       // of a tile of the tensor-core kernel
-inline constexpr uint32_t kTensorGranuleTokens = 64;  // tensor-core kernel
+inline constexpr uint32_t kWidePairs = 128;           // of a tile of the kernel for wide rows
+inline constexpr uint32_t kTensorGranuleTokens = 64;  // both of these
 inline constexpr uint32_t kPairsMax = 16;             // of a tile of the f32 kernel
 inline constexpr uint32_t kHeadSizeMax = 256;         // elements, K and V side
 
@@ -171,9 +172,12 @@ cudaError_t load_run_fold_kernel();
 
 // advance.cu, f32: walks all items; `walks_splits`: their kind is Walk::splits.
 cudaError_t launch_advance(cudaStream_t stream, const HeldCall& call, bool walks_splits);
-// tensor/choose.cpp: the same on tensor cores.
+// tensor/choose.cpp: the same on tensor cores; by the kernel for wide rows where tiles are
+// kWidePairs.
 cudaError_t launch_tensor_advance(cudaStream_t stream, const HeldCall& call);
 cudaError_t prepare_tensor_kernels();
+// Whether there is a kernel for wide rows of these types and head sizes, and queries of that type.
+bool has_wide_kernel(const Problem& problem, kvspan_type_t q_type);
 // Pairs of a tile there, for entries of at most `pairs` pairs a KV head with queries of that type.
 uint32_t tensor_tile_pairs(const Problem& problem, uint64_t pairs, kvspan_type_t q_type);
 // fold.cu: folds all items into their accumulators.

@@ -17,9 +17,12 @@ sdk::RuleList attention_rules();
 // The answer to a shape that sdk::check_shape accepts. False: an amount does not fit 64 bits.
 [[nodiscard]] bool answer(const kvspan_attention_shape_t& shape, kvspan_attention_caps_t& caps);
 
-// Whether a shape is answered on tensor cores (class E1), else in f32 (E0). A function of types and
-// the class asked for only, so that no number of rows changes the bits.
-[[nodiscard]] bool uses_tensor_cores(const kvspan_attention_shape_t& shape);
+// Which kernel answers a shape: in f32 (class E0), on tensor cores (E1), or there by the one for
+// wide rows (E1). A function of types, classes and head sizes only, so that no number of rows
+// changes the bits.
+enum class Kernel : uint32_t { f32, tensor, wide };
+
+[[nodiscard]] Kernel kernel_of(const kvspan_attention_shape_t& shape);
 
 // N by row class; a function of the shape's KV heads, so that bits never depend on free memory or
 // load. Decode: about as many splits as there are multiprocessors (132 on the card that this build
@@ -41,13 +44,14 @@ constexpr uint32_t decode_splits(uint32_t kv_heads) {
 // another, with an accumulator there; 0: without. Decode: all, and one more, since a window begins
 // in the middle of one. Prefill on tensor cores: all where the rows alone would leave
 // multiprocessors without a block; the registers hold one state, the accumulator lies in memory.
-constexpr uint64_t run_splits_max(const kvspan_attention_shape_t& shape, bool tensor) {
+constexpr uint64_t run_splits_max(const kvspan_attention_shape_t& shape, Kernel kernel) {
   if (shape.row_class == KVSPAN_ROWS_DECODE) {
     return uint64_t{decode_splits(shape.kv_heads)} + 1;
   }
   const uint64_t pairs = uint64_t{shape.rows_max} * (shape.q_heads / shape.kv_heads);
-  const uint64_t blocks = tiles_of(pairs, 1, kTensorPairsMax) * shape.kv_heads;
-  return !tensor ? 0 : blocks < kMultiprocessors ? kPrefillSplits + 1 : 1;
+  const uint64_t blocks =
+      tiles_of(pairs, 1, kernel == Kernel::wide ? kWidePairs : kTensorPairsMax) * shape.kv_heads;
+  return kernel == Kernel::f32 ? 0 : blocks < kMultiprocessors ? kPrefillSplits + 1 : 1;
 }
 
 }  // namespace kvspan::cuda

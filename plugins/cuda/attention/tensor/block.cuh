@@ -53,9 +53,34 @@ struct PairsOf {
   uint32_t head[kPairs];  // query head
   float slope[kPairs];
   float q_scale[kPairs];  // of a product with the normalised query, to natural units
-  // Of quantised K: what the sums of each block of 32 elements begin with, see k_operand.cuh.
-  alignas(16) float q_bias[kHeadSizeMax / 32][kPairs];
 };
+
+// Bit t: the pair sees token first + t of the tokens up to `stop`. kvspan_ref_sees, 64 at a time.
+template <class Numbers>
+__device__ uint64_t visible_bits_of(const Numbers& kept, uint32_t pair, uint64_t first, uint64_t stop) {
+  if (pair >= kept.count) {
+    return 0;
+  }
+  const auto& all = kept.pairs;
+  const uint64_t begin = all.window_begin[pair] > first ? all.window_begin[pair] : first;
+  const uint64_t end = all.visible_end[pair] < stop ? all.visible_end[pair] : stop;
+  if (begin >= end || begin - first >= kTokens) {
+    return 0;
+  }
+  const uint64_t below_end = end - first >= kTokens ? ~0ull : (1ull << (end - first)) - 1;
+  const uint64_t range = below_end & (~0ull << (begin - first));
+  const uint32_t suffix = kept.entry.suffix_count;
+  if (suffix == 0) {
+    return range;
+  }
+  const uint64_t suffix_begin = kept.entry.token_total - suffix;
+  const uint64_t mask = all.suffix_mask[pair];
+  if (first >= suffix_begin) {
+    return first - suffix_begin < 64 ? range & mask >> (first - suffix_begin) : 0;
+  }
+  const uint64_t before = suffix_begin - first;  // tokens of the granule that no mask hides
+  return before >= kTokens ? range : range & (((1ull << before) - 1) | mask << before);
+}
 
 // What the scoring warps tell the summing ones of a granule, beside the weights.
 template <uint32_t kPairs>
@@ -79,6 +104,8 @@ struct Kept {
   AdvanceWork item;
   SpanView spans[kLoadWarps];  // the one that a loading warp found last
   PairsOf<kPairs> pairs;
+  // Of quantised K: what the sums of each block of 32 elements begin with, see k_operand.cuh.
+  alignas(16) float q_bias[kHeadSizeMax / 32][kPairs];
   Weighed<kPairs> weighed[weight_slots];
   alignas(16) float tops[top_slots][kPairs][kTokenTiles];  // of a granule, a token tile each
   Fold fold[kPairs];
@@ -142,6 +169,7 @@ struct Layout {
   static_assert(slots >= 1);
 
   using Numbers = Kept<pairs, groups>;
+  static constexpr uint32_t numbers_at = 0;
   static constexpr uint32_t q_at = round128(sizeof(Numbers));
   static constexpr uint32_t p_at = q_at + round128(q_bytes);
   static constexpr uint32_t k_made_at = p_at + Numbers::weight_slots * round128(p_bytes);
@@ -171,19 +199,18 @@ struct Roles {
                 registers * threads);
 };
 
-// A block's shared memory and its call.
-template <class K, class V, uint32_t kTiles>
-struct Block {
-  using Places = Layout<K, V, kTiles>;
-  using Warps = Roles<K, V, kTiles>;
+// A block's call, and what every kernel of this kind has in shared memory: its numbers first, then
+// slots of rows as they come.
+template <class PlacesOf>
+struct Sharing {
+  using Places = PlacesOf;
   using Numbers = typename Places::Numbers;
-  static constexpr uint32_t pairs = Places::pairs;
 
   const HeldCall& call;
   const Problem& problem;
   uint8_t* shared;
 
-  __device__ Numbers& kept() const { return *reinterpret_cast<Numbers*>(shared); }
+  __device__ Numbers& kept() const { return *reinterpret_cast<Numbers*>(shared + Places::numbers_at); }
 
   // The call with the descriptors that copy_near brought.
   __device__ NearCall near() const {
@@ -199,16 +226,6 @@ struct Block {
     __syncwarp();
   }
 
-  __device__ uint8_t* q() const { return shared + Places::q_at; }
-
-  __device__ uint8_t* p(uint32_t slot) const {
-    return shared + Places::p_at + slot * round128(Places::p_bytes);
-  }
-
-  __device__ uint8_t* k_made() const { return shared + Places::k_made_at; }
-
-  __device__ uint8_t* v_made() const { return shared + Places::v_made_at; }
-
   __device__ uint8_t* k_slot(uint32_t slot) const {
     return shared + Places::slots_at + slot * Places::k_slot_bytes;
   }
@@ -217,34 +234,30 @@ struct Block {
     return shared + Places::v_slots_at + slot * Places::v_slot_bytes;
   }
 
-  __device__ uint32_t q_parts() const {
-    return Places::q_parts == 2 && kept().entry.q.type == KVSPAN_TYPE_F32 ? 2 : 1;
+  __device__ uint64_t visible_bits(uint32_t pair, uint64_t first, uint64_t stop) const {
+    return visible_bits_of(kept(), pair, first, stop);
+  }
+};
+
+// A block of this kernel.
+template <class K, class V, uint32_t kTiles>
+struct Block : Sharing<Layout<K, V, kTiles>> {
+  using Places = Layout<K, V, kTiles>;
+  using Warps = Roles<K, V, kTiles>;
+  static constexpr uint32_t pairs = Places::pairs;
+
+  __device__ uint8_t* q() const { return this->shared + Places::q_at; }
+
+  __device__ uint8_t* p(uint32_t slot) const {
+    return this->shared + Places::p_at + slot * round128(Places::p_bytes);
   }
 
-  // Bit t: the pair sees token first + t of the tokens up to `stop`. kvspan_ref_sees, 64 at a time.
-  __device__ uint64_t visible_bits(uint32_t pair, uint64_t first, uint64_t stop) const {
-    const PairsOf<pairs>& all = kept().pairs;
-    if (pair >= kept().count) {
-      return 0;
-    }
-    const uint64_t begin = all.window_begin[pair] > first ? all.window_begin[pair] : first;
-    const uint64_t end = all.visible_end[pair] < stop ? all.visible_end[pair] : stop;
-    if (begin >= end || begin - first >= kTokens) {
-      return 0;
-    }
-    const uint64_t below_end = end - first >= kTokens ? ~0ull : (1ull << (end - first)) - 1;
-    const uint64_t range = below_end & (~0ull << (begin - first));
-    const uint32_t suffix = kept().entry.suffix_count;
-    if (suffix == 0) {
-      return range;
-    }
-    const uint64_t suffix_begin = kept().entry.token_total - suffix;
-    const uint64_t mask = all.suffix_mask[pair];
-    if (first >= suffix_begin) {
-      return first - suffix_begin < 64 ? range & mask >> (first - suffix_begin) : 0;
-    }
-    const uint64_t before = suffix_begin - first;  // tokens of the granule that no mask hides
-    return before >= kTokens ? range : range & (((1ull << before) - 1) | mask << before);
+  __device__ uint8_t* k_made() const { return this->shared + Places::k_made_at; }
+
+  __device__ uint8_t* v_made() const { return this->shared + Places::v_made_at; }
+
+  __device__ uint32_t q_parts() const {
+    return Places::q_parts == 2 && this->kept().entry.q.type == KVSPAN_TYPE_F32 ? 2 : 1;
   }
 };
 

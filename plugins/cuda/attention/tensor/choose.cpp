@@ -15,10 +15,14 @@ constexpr uint32_t kTilesMaxLoaded = 3;  // rows that are made take room too
 constexpr const tensor::Family* kFamilies[] = {
     &tensor::kQ8Q4, &tensor::kQ8Q8, &tensor::kQ4Q4, &tensor::kF16, &tensor::kBf16};
 
-// The instance of the call's own pair of types and head size, or nullptr.
-const tensor::Instance* own_instance(const Problem& problem) {
+constexpr const tensor::WideFamily* kWideFamilies[] = {
+    &tensor::kWideQ8Q4, &tensor::kWideQ8Q8, &tensor::kWideQ4Q4};
+
+// Among `families`, the instance of the call's own pair of types and head size, or nullptr.
+template <class Families>
+const tensor::Instance* own_instance(const Families& families, const Problem& problem) {
   const kvspan_type_t v_type = problem.v_in_k != 0 ? problem.k_type : problem.v_type;
-  for (const tensor::Family* family : kFamilies) {
+  for (const auto* family : families) {
     if (family->k_type == problem.k_type && family->v_type == v_type &&
         problem.head_size_k == problem.head_size_v) {
       return problem.head_size_k == 128   ? &family->size_128
@@ -29,8 +33,11 @@ const tensor::Instance* own_instance(const Problem& problem) {
   return nullptr;
 }
 
-const tensor::Instance& instance_of(const Problem& problem) {
-  if (const tensor::Instance* const own = own_instance(problem)) {
+const tensor::Instance& instance_of(const Problem& problem, uint32_t tile_pairs) {
+  const tensor::Instance* const own = tile_pairs == kWidePairs
+                                          ? own_instance(kWideFamilies, problem)
+                                          : own_instance(kFamilies, problem);
+  if (own != nullptr) {
     return *own;
   }
   const kvspan_type_t v_type = problem.v_in_k != 0 ? problem.k_type : problem.v_type;
@@ -40,10 +47,14 @@ const tensor::Instance& instance_of(const Problem& problem) {
 
 }  // namespace
 
+bool has_wide_kernel(const Problem& problem, kvspan_type_t q_type) {
+  return q_type != KVSPAN_TYPE_F32 && own_instance(kWideFamilies, problem) != nullptr;
+}
+
 uint32_t tensor_tile_pairs(const Problem& problem, uint64_t pairs, kvspan_type_t q_type) {
-  const uint32_t most = 8 * (own_instance(problem) == nullptr ? kTilesMaxLoaded
-                             : q_type == KVSPAN_TYPE_F32      ? kTilesMaxF32
-                                                              : kTilesMax);
+  const uint32_t most = 8 * (own_instance(kFamilies, problem) == nullptr ? kTilesMaxLoaded
+                             : q_type == KVSPAN_TYPE_F32                 ? kTilesMaxF32
+                                                                         : kTilesMax);
   const uint64_t tiles = pairs == 0 ? 1 : (pairs + most - 1) / most;
   const uint64_t each = (pairs + tiles - 1) / tiles;
   for (const uint32_t count : kTileCounts) {
@@ -55,12 +66,16 @@ uint32_t tensor_tile_pairs(const Problem& problem, uint64_t pairs, kvspan_type_t
 }
 
 cudaError_t launch_tensor_advance(cudaStream_t stream, const HeldCall& call) {
-  return instance_of(call.view.problem).launch(stream, call);
+  return instance_of(call.view.problem, call.view.tile_pairs).launch(stream, call);
 }
 
 cudaError_t prepare_tensor_kernels() {
   cudaError_t bad = cudaSuccess;
   for (const tensor::Family* family : kFamilies) {
+    bad = bad != cudaSuccess ? bad : family->size_128.prepare();
+    bad = bad != cudaSuccess ? bad : family->size_256.prepare();
+  }
+  for (const tensor::WideFamily* family : kWideFamilies) {
     bad = bad != cudaSuccess ? bad : family->size_128.prepare();
     bad = bad != cudaSuccess ? bad : family->size_256.prepare();
   }

@@ -20,11 +20,23 @@ struct Family {
   Instance size_256;
 };
 
+// Instances of the kernel for wide rows of one pair of types (wide/).
+struct WideFamily {
+  kvspan_type_t k_type;
+  kvspan_type_t v_type;
+  Instance size_128;
+  Instance size_256;
+};
+
 extern const Family kQ8Q4;
 extern const Family kQ8Q8;
 extern const Family kQ4Q4;
 extern const Family kF16;
 extern const Family kBf16;
+
+extern const WideFamily kWideQ8Q4;
+extern const WideFamily kWideQ8Q8;
+extern const WideFamily kWideQ4Q4;
 
 // By whether K and V are bf16.
 extern const Instance kLoaded[2][2];

@@ -22,10 +22,10 @@ struct Target {
   uint64_t* full;
 };
 
-template <class K, class V, uint32_t kTiles>
+// `Owner`: the kernel's kind of block.
+template <class K, class V, class Owner>
 class Loader {
  public:
-  using Owner = Block<K, V, kTiles>;
   static constexpr uint32_t slots = Owner::Places::slots;
   static constexpr uint32_t warps = slots < kLoadWarps ? slots : kLoadWarps;
   // As walk_tiles does: a warp begins when the one so many before it has its first keys, and goes on

@@ -169,7 +169,7 @@ class Scorer {
     const uint8_t* const q = block_.q() + (lane_ / 4) * Places::q_stride + 16 * (lane_ % 4);
     if constexpr (KOperand<K>::scales_products) {
       keys.for_each_block([&](uint32_t step, const uint32_t(&a)[2][4], const float(&scales)[2]) {
-        const float* const biases = &kept.pairs.q_bias[step / 2][2 * (lane_ % 4)];
+        const float* const biases = &kept.q_bias[step / 2][2 * (lane_ % 4)];
         // A few tiles at a time, so that a product does not wait for the one before (eight rows at
         // 128K: 228 us, 192 us); for that four groups of warps have no registers.
 #pragma unroll

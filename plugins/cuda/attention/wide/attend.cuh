@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: Apache-2.0
+// The attending warps: a warpgroup takes 64 pairs through all granules by itself. Scores of a granule
+// are products of queries with whole numbers of K, a block of 32 elements at a time, scaled in f32 and
+// summed by ascending block; then the running maximum, weights rounded to f16, u = u * kept + P V. A
+// thread has two pairs, all their scores of every fourth two tokens, and the same columns of u.
+// Device code only.
+#pragma once
+
+#include "attention/fold.cuh"
+#include "attention/tensor/ptx.cuh"
+#include "attention/wide/block.cuh"
+#include "plane.cuh"
+#include "typed_block.cuh"
+
+namespace kvspan::cuda::wide {
+
+template <class K, class V>
+class Attender {
+ public:
+  using Owner = Block<K, V>;
+  using Places = typename Owner::Places;
+  static constexpr uint32_t size = Places::size;
+  static constexpr uint32_t parts = size / 128;  // of u, as products take them
+
+  __device__ explicit Attender(const Owner& block)
+      : block_(block),
+        quad_(threadIdx.x % 4),
+        first_pair_(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4),
+        query_(wgmma::operand(ptx::shared_address(block.q()) + threadIdx.x / 128 * 64 * wgmma::kPanelRowBytes, 0)) {}
+
+  // All granules of the item, and what comes of them.
+  __device__ void walk() {
+    const auto& kept = block_.kept();
+    if (threadIdx.x / 128 * 64 >= kept.count) {
+      return pass();
+    }
+    const Problem& problem = block_.problem;
+    const Walk walk = kept.item.walk;
+    bent_ = problem.soft_cap != 0.0f || problem.slopes != nullptr;
+    q_scale_[0] = kept.pairs.q_scale[pair(0)];
+    q_scale_[1] = kept.pairs.q_scale[pair(1)];
+    forget();
+    bool walked = false;
+    if (walk == Walk::resume) {
+      load_state();
+    }
+    tensor::for_each_stretch(kept, [&](const tensor::Stretch& stretch) {
+      if (walk == Walk::splits) {
+        forget();
+      }
+      for (uint32_t granule = 0; granule < stretch.granules; ++granule) {
+        attend(stretch, granule);
+      }
+      if (walk == Walk::splits) {
+        fold_split(walked);
+      }
+      walked = true;
+    });
+    if (walk == Walk::splits) {
+      write_outputs(walked);
+    } else if (walked || walk == Walk::fresh) {
+      store_state();
+    }
+  }
+
+ private:
+  [[nodiscard]] __device__ uint32_t pair(uint32_t r) const { return first_pair_ + 8 * r; }
+
+  [[nodiscard]] __device__ bool is_there(uint32_t r) const { return pair(r) < block_.kept().count; }
+
+  [[nodiscard]] __device__ uint64_t state_index(uint32_t r) const {
+    const auto& pairs = block_.kept().pairs;
+    return pairs.row[pair(r)] * block_.problem.q_heads + pairs.head[pair(r)];
+  }
+
+  // A warpgroup without pairs.
+  __device__ void pass() {
+    tensor::for_each_stretch(block_.kept(), [&](const tensor::Stretch& stretch) {
+      for (uint32_t i = 0; i < 2 * stretch.granules; ++i) {
+        begin_tile();
+        end_tile();
+      }
+    });
+  }
+
+  // Waits for the next tile; its address.
+  __device__ uint32_t begin_tile() const {
+    ptx::wait(&block_.kept().tile_full[ring_.slot], ring_.parity);
+    return ptx::shared_address(block_.tile(ring_.slot));
+  }
+
+  __device__ void end_tile() {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      ptx::arrive(&block_.kept().tile_empty[ring_.slot]);
+    }
+    ring_.next(Places::tiles);
+  }
+
+  __device__ void forget() {
+#pragma unroll
+    for (uint32_t part = 0; part < parts; ++part) {
+#pragma unroll
+      for (uint32_t i = 0; i < 64; ++i) {
+        u_[part][i] = 0.0f;
+      }
+    }
+    for (uint32_t r = 0; r < 2; ++r) {
+      l_[r] = 0.0f;
+      m_[r] = -INFINITY;
+    }
+  }
+
+  // Calls visit(r, element, u of it, u of the next element) for all that this thread has.
+  template <class Visit>
+  __device__ void for_each_two(Visit&& visit) {
+#pragma unroll
+    for (uint32_t r = 0; r < 2; ++r) {
+      if (!is_there(r)) {
+        continue;
+      }
+#pragma unroll
+      for (uint32_t part = 0; part < parts; ++part) {
+#pragma unroll
+        for (uint32_t i = 0; i < 16; ++i) {
+          visit(r, 128 * part + 8 * i + 2 * quad_, u_[part][4 * i + 2 * r], u_[part][4 * i + 2 * r + 1]);
+        }
+      }
+    }
+  }
+
+  __device__ void load_state() {
+    const StateView state = block_.kept().item.state;
+    for (uint32_t r = 0; r < 2; ++r) {
+      if (is_there(r)) {
+        m_[r] = state.ml[2 * state_index(r)];
+        l_[r] = state.ml[2 * state_index(r) + 1] * tensor::kWeightScale;
+      }
+    }
+    for_each_two([&](uint32_t r, uint32_t element, float& a, float& b) {
+      const auto* const from = reinterpret_cast<const float2*>(state.u + state_index(r) * size + element);
+      a = from->x * tensor::kWeightScale;
+      b = from->y * tensor::kWeightScale;
+    });
+  }
+
+  __device__ void store_state() {
+    const StateView state = block_.kept().item.state;
+    for (uint32_t r = 0; r < 2; ++r) {
+      if (is_there(r) && quad_ == 0) {
+        state.ml[2 * state_index(r)] = m_[r];
+        state.ml[2 * state_index(r) + 1] = l_[r] / tensor::kWeightScale;
+      }
+    }
+    for_each_two([&](uint32_t r, uint32_t element, float a, float b) {
+      *reinterpret_cast<float2*>(state.u + state_index(r) * size + element) =
+          make_float2(a / tensor::kWeightScale, b / tensor::kWeightScale);
+    });
+  }
+
+  __device__ void attend(const tensor::Stretch& stretch, uint32_t granule) {
+    const bool open = stretch.is_open(granule);
+    const uint64_t first = stretch.token(granule);
+    float scores[2][16];  // of 32 tokens each
+    multiply_keys(scores);
+    uint64_t seen[2] = {~0ull, ~0ull};
+    if (!open) {
+      seen[0] = block_.visible_bits(pair(0), first, stretch.stop);
+      seen[1] = block_.visible_bits(pair(1), first, stretch.stop);
+    }
+    make_scores(scores, seen, first, open);
+    uint32_t weights[4][4];  // first operands of 16 tokens each
+    float kept[2];
+    weigh(scores, weights, kept);
+    if (__any_sync(~0u, kept[0] != 1.0f || kept[1] != 1.0f ? 1 : 0) != 0) {
+      rescale(kept);  // a product with 1 changes nothing, and most granules have no new maximum
+    }
+    multiply_values(weights);
+    if (!open) {
+      add_odd(weights, seen, first);
+    }
+    end_tile();
+    other_ ^= 1;
+  }
+
+  __device__ void multiply_keys(float (&scores)[2][16]) {
+    const uint32_t tile = begin_tile();
+    const auto& scales = block_.kept().scales[other_];
+#pragma unroll
+    for (uint32_t part = 0; part < 2; ++part) {
+#pragma unroll
+      for (uint32_t i = 0; i < 16; ++i) {
+        scores[part][i] = 0.0f;
+      }
+#pragma unroll
+      for (uint32_t b = 0; b < size / 32; ++b) {
+        // Behind the beginning of the operands, in units of 16 bytes.
+        const uint32_t q_at = b / 2 * (Places::q_panel_bytes / 16) + b % 2 * 4;
+        const uint64_t k = wgmma::operand(tile + b / 2 * Places::tile_panel_bytes +
+                                              32 * part * wgmma::kPanelRowBytes + b % 2 * 64,
+                                          0);
+        float sums[16];
+        wgmma::begin();
+        wgmma::multiply<false>(sums, query_ + q_at, k);
+        wgmma::multiply<true>(sums, query_ + q_at + 2, k + 2);
+        wgmma::commit();
+        wgmma::wait();
+        wgmma::pin(sums);
+#pragma unroll
+        for (uint32_t i = 0; i < 4; ++i) {
+          const float2 two =
+              *reinterpret_cast<const float2*>(&scales[b][32 * part + 8 * i + 2 * quad_]);
+          scores[part][4 * i] = fmaf(two.x, sums[4 * i], scores[part][4 * i]);
+          scores[part][4 * i + 1] = fmaf(two.y, sums[4 * i + 1], scores[part][4 * i + 1]);
+          scores[part][4 * i + 2] = fmaf(two.x, sums[4 * i + 2], scores[part][4 * i + 2]);
+          scores[part][4 * i + 3] = fmaf(two.y, sums[4 * i + 3], scores[part][4 * i + 3]);
+        }
+      }
+    }
+    end_tile();
+  }
+
+  // Token of the granule that element e of part `part` is a score of.
+  [[nodiscard]] __device__ uint32_t token_of(uint32_t part, uint32_t e) const {
+    return 32 * part + e / 4 * 8 + 2 * quad_ + e % 2;
+  }
+
+  // Scores in natural units in place of products, -infinity where the pair does not see the token.
+  __device__ void make_scores(float (&scores)[2][16],
+                              const uint64_t (&seen)[2],
+                              uint64_t first,
+                              bool open) const {
+#pragma unroll
+    for (uint32_t part = 0; part < 2; ++part) {
+#pragma unroll
+      for (uint32_t e = 0; e < 16; ++e) {
+        scores[part][e] = __fmul_rn(scores[part][e], q_scale_[e / 2 % 2]);
+      }
+    }
+    if (bent_) {
+#pragma unroll
+      for (uint32_t part = 0; part < 2; ++part) {
+#pragma unroll
+        for (uint32_t e = 0; e < 16; ++e) {
+          scores[part][e] = bent(scores[part][e], pair(e / 2 % 2), first + token_of(part, e));
+        }
+      }
+    }
+    if (!open) {
+#pragma unroll
+      for (uint32_t part = 0; part < 2; ++part) {
+#pragma unroll
+        for (uint32_t e = 0; e < 16; ++e) {
+          scores[part][e] =
+              (seen[e / 2 % 2] >> token_of(part, e) & 1) != 0 ? scores[part][e] : -INFINITY;
+        }
+      }
+    }
+  }
+
+  // A score with soft cap and ALiBi.
+  [[nodiscard]] __device__ float bent(float score, uint32_t pair, uint64_t token) const {
+    const Problem& problem = block_.problem;
+    if (problem.soft_cap != 0.0f) {
+      score = __fmul_rn(problem.soft_cap, tanhf(__fdiv_rn(score, problem.soft_cap)));
+    }
+    if (problem.slopes != nullptr) {
+      const auto& pairs = block_.kept().pairs;
+      const int64_t distance = static_cast<int64_t>(token) - pairs.position[pair];
+      score = fmaf(pairs.slope[pair], static_cast<float>(distance), score);
+    }
+    return score;
+  }
+
+  // Weights, rounded: l is their sum as they are used. `kept`: what the old l and u are multiplied with.
+  __device__ void weigh(float (&scores)[2][16], uint32_t (&weights)[4][4], float (&kept)[2]) {
+    float from[2];
+    float sums[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (uint32_t r = 0; r < 2; ++r) {
+      float top = m_[r];
+#pragma unroll
+      for (uint32_t i = 0; i < 16; ++i) {
+        top = ptx::max_nan(top, scores[i / 8][i % 8 / 2 * 4 + 2 * r + i % 2]);
+      }
+      top = ptx::max_nan(top, __shfl_xor_sync(~0u, top, 1));
+      top = ptx::max_nan(top, __shfl_xor_sync(~0u, top, 2));
+      from[r] = is_neutral(top) ? 0.0f : top;
+      kept[r] = ptx::exp2_fast(__fmul_rn(__fsub_rn(m_[r], from[r]), tensor::kLog2E));
+      m_[r] = top;
+    }
+#pragma unroll
+    for (uint32_t step = 0; step < 4; ++step) {
+#pragma unroll
+      for (uint32_t e = 0; e < 4; ++e) {
+        // Of 16 tokens: e % 2 is r; e / 2, whether they are the lower or the upper eight.
+        const uint32_t at = step % 2 * 8 + e / 2 * 4 + e % 2 * 2;
+        const __half2 two =
+            __floats2half2_rn(weight_of(scores[step / 2][at], from[e % 2]),
+                              weight_of(scores[step / 2][at + 1], from[e % 2]));
+        const float2 rounded = __half22float2(two);
+        sums[e % 2] = __fadd_rn(sums[e % 2], __fadd_rn(rounded.x, rounded.y));
+        weights[step][e] = ptx::bits_of(two);
+      }
+    }
+#pragma unroll
+    for (uint32_t r = 0; r < 2; ++r) {
+      sums[r] = __fadd_rn(sums[r], __shfl_xor_sync(~0u, sums[r], 1));
+      sums[r] = __fadd_rn(sums[r], __shfl_xor_sync(~0u, sums[r], 2));
+      l_[r] = fmaf(l_[r], kept[r], sums[r]);
+    }
+  }
+
+  __device__ static float weight_of(float score, float from) {
+    return ptx::exp2_fast(fmaf(__fsub_rn(score, from), tensor::kLog2E, tensor::kWeightExponent));
+  }
+
+  __device__ void rescale(const float (&kept)[2]) {
+#pragma unroll
+    for (uint32_t part = 0; part < parts; ++part) {
+#pragma unroll
+      for (uint32_t i = 0; i < 64; ++i) {
+        u_[part][i] *= kept[i / 2 % 2];
+      }
+    }
+  }
+
+  __device__ void multiply_values(const uint32_t (&weights)[4][4]) {
+    const uint32_t tile = begin_tile();
+    wgmma::begin();
+#pragma unroll
+    for (uint32_t step = 0; step < 4; ++step) {
+#pragma unroll
+      for (uint32_t part = 0; part < parts; ++part) {
+        wgmma::multiply(u_[part],
+                        weights[step],
+                        wgmma::operand(tile + 2 * part * Places::tile_panel_bytes +
+                                           16 * step * wgmma::kPanelRowBytes,
+                                       Places::tile_panel_bytes));
+      }
+    }
+    wgmma::commit();
+    wgmma::wait();
+#pragma unroll
+    for (uint32_t part = 0; part < parts; ++part) {
+      wgmma::pin(u_[part]);
+    }
+  }
+
+  // Tokens that were left out of the products, for the pairs that see them, from where they lie.
+  __device__ void add_odd(const uint32_t (&weights)[4][4], const uint64_t (&seen)[2], uint64_t first) {
+    const auto& kept = block_.kept();
+    const Problem& problem = block_.problem;
+    for (uint64_t left = *reinterpret_cast<const uint64_t*>(kept.odd[other_]); left != 0; left &= left - 1) {
+      const auto token = static_cast<uint32_t>(__ffsll(static_cast<long long>(left)) - 1);
+      const SpanView span = span_of(first + token);
+      const uint8_t* const row = row_of(
+          problem.v_in_k != 0 ? span.k : span.v, first + token - span.first_token, kept.kv_head);
+      float weight[2];
+#pragma unroll
+      for (uint32_t r = 0; r < 2; ++r) {
+        // Lane token % 8 / 2 of the quad has it.
+        uint32_t bits = 0;
+#pragma unroll
+        for (uint32_t eight = 0; eight < 8; ++eight) {
+          bits = token / 8 == eight ? weights[eight / 2][eight % 2 * 2 + r] : bits;
+        }
+        bits = __shfl_sync(~0u, bits, static_cast<int>(threadIdx.x % 32 / 4 * 4 + token % 8 / 2));
+        const float2 two = __half22float2(ptx::half2_of(bits));
+        weight[r] = token % 2 == 0 ? two.x : two.y;
+      }
+      for_each_two([&](uint32_t r, uint32_t element, float& a, float& b) {
+        if ((seen[r] >> token & 1) != 0) {
+          const kvspan_type_t type = V::type(KVSPAN_TYPE_F32);
+          a = fmaf(weight[r], tensor::saturated(tensor::element_at(type, row, element)), a);
+          b = fmaf(weight[r], tensor::saturated(tensor::element_at(type, row, element + 1)), b);
+        }
+      });
+    }
+  }
+
+  // The span of a token that some pair sees.
+  [[nodiscard]] __device__ SpanView span_of(uint64_t token) const {
+    const auto& entry = block_.kept().entry;
+    uint32_t at = 0;
+    while (entry.spans[at].first_token + entry.spans[at].token_count <= token) {
+      ++at;
+    }
+    SpanView span = entry.spans[at];
+    reach_all(block_.near(), span);
+    return span;
+  }
+
+  // The state of a split is over: into the accumulator, which lies in the item's state.
+  __device__ void fold_split(bool has_accumulator) {
+    const StateView state = block_.kept().item.state;
+    Fold fold[2];
+#pragma unroll
+    for (uint32_t r = 0; r < 2; ++r) {
+      fold[r] = fold_of(fold_m_[r], m_[r]);
+      fold_m_[r] = fold[r].m;
+      fold_l_[r] = folded(fold[r], fold_l_[r], l_[r] / tensor::kWeightScale);
+    }
+    for_each_two([&](uint32_t r, uint32_t element, float a, float b) {
+      auto* const to = reinterpret_cast<float2*>(state.u + state_index(r) * size + element);
+      const float2 sum = has_accumulator ? *to : make_float2(0.0f, 0.0f);
+      *to = make_float2(folded(fold[r], sum.x, a / tensor::kWeightScale),
+                        folded(fold[r], sum.y, b / tensor::kWeightScale));
+    });
+  }
+
+  __device__ void write_outputs(bool has_accumulator) {
+    const auto& kept = block_.kept();
+    const Problem& problem = block_.problem;
+    const EntryView& entry = kept.entry;
+    Finish finish[2];
+#pragma unroll
+    for (uint32_t r = 0; r < 2; ++r) {
+      const float* const sink =
+          problem.sinks != nullptr ? problem.sinks + kept.pairs.head[pair(r)] : nullptr;
+      finish[r] = finish_of(fold_m_[r], fold_l_[r], sink);
+      if (is_there(r) && quad_ == 0 && entry.lse != nullptr) {
+        entry.lse[state_index(r)] = finish[r].lse;
+      }
+    }
+    const StateView state = kept.item.state;
+    const uint32_t bytes = entry.out.type == KVSPAN_TYPE_F32 ? 4 : 2;
+    for_each_two([&](uint32_t r, uint32_t element, float, float) {
+      const auto* const from = reinterpret_cast<const float2*>(state.u + state_index(r) * size + element);
+      const float2 sum = has_accumulator ? *from : make_float2(0.0f, 0.0f);
+      uint8_t* const to =
+          row_of(entry.out, kept.pairs.row[pair(r)], kept.pairs.head[pair(r)]) + element * bytes;
+      store_element(entry.out.type, finished(finish[r], sum.x), to);
+      store_element(entry.out.type, finished(finish[r], sum.y), to + bytes);
+    });
+  }
+
+  const Owner block_;
+  const uint32_t quad_;        // lane of the four that share two pairs
+  const uint32_t first_pair_;  // of this thread's two
+  const uint64_t query_;       // operand of the warpgroup's pairs
+  tensor::Ring ring_;          // of tiles
+  uint32_t other_ = 0;         // of Kept's numbers of every other granule
+  bool bent_ = false;
+  float q_scale_[2];
+  float u_[parts][64];
+  float l_[2];
+  float m_[2];
+  float fold_m_[2] = {-INFINITY, -INFINITY};
+  float fold_l_[2] = {};
+};
+
+}  // namespace kvspan::cuda::wide
