@@ -30,8 +30,8 @@ struct Kept {
   AdvanceWork item;
   SpanView spans[tensor::kLoadWarps];  // the one that a loading warp found last
   tensor::PairsOf<kPairs> pairs;
-  // Of every other granule: scales of K's blocks of 32 elements; tokens whose V is no number, 16 a
-  // making warp, which the products leave out.
+  // Of every other granule: scales of K's blocks of 32 elements, where scale_place says; tokens whose V is
+  // no number, 16 a making warp, which the products leave out.
   alignas(16) float scales[2][kHeadSizeMax / 32][kTokens];
   alignas(8) uint16_t odd[2][kMakeWarps];
   uint64_t seen_begin;  // tokens that some pair may see
@@ -48,6 +48,12 @@ struct Kept {
   uint64_t tile_full[4];
   uint64_t tile_empty[4];
 };
+
+// Where the scale of a token of the granule is kept: of each 32 the eight that an attending thread needs lie
+// side by side.
+__device__ inline uint32_t scale_place(uint32_t token) {
+  return token / 32 * 32 + token % 8 / 2 * 8 + token % 32 / 8 * 2 + token % 2;
+}
 
 // Places in dynamic shared memory, bytes.
 template <class K, class V>
@@ -83,9 +89,9 @@ struct Roles {
   static constexpr uint32_t threads = 32 * (first_loader + tensor::kLoadWarps);
 
   static constexpr uint32_t registers = 128;
-  static constexpr uint32_t attender_registers = 208;
-  static constexpr uint32_t maker_registers = 48;
-  static constexpr uint32_t loader_registers = 48;
+  static constexpr uint32_t attender_registers = 216;
+  static constexpr uint32_t maker_registers = 40;
+  static constexpr uint32_t loader_registers = 40;
   static_assert(kAttendThreads * attender_registers + 32 * kMakeWarps * maker_registers +
                     tensor::kLoadThreads * loader_registers <=
                 registers * threads);

@@ -26,35 +26,42 @@ class QuantBlock {
   // A larger one times the largest number could leave f16. Bits of f16.
   static constexpr uint32_t largest_scale = is_q8 ? 0x6000 : 0x6FFF;  // 512, 8188
 
-  // Block 2 kTwo + half of a row, half: 0 or 1.
-  template <uint32_t kTwo>
-  __device__ static QuantBlock load(const uint8_t* row, uint32_t half) {
-    const uint8_t* const from = row + ((2 * kTwo + half) * bytes & ~(unit - 1));
-    uint32_t words[units * unit / 4];
+  // Words around block 2 two + half of a row, half: 0 or 1. Loaded before the block before is made:
+  // the compiler moves no load of shared memory over a store.
+  struct Words {
+    uint32_t all[units * unit / 4];
+
+    __device__ void load(const uint8_t* row, uint32_t two, uint32_t half) {
+      const uint8_t* const from = row + ((2 * two + half) * bytes & ~(unit - 1));
 #pragma unroll
-    for (uint32_t i = 0; i < units; ++i) {
-      if constexpr (unit == 16) {
-        const uint4 four = reinterpret_cast<const uint4*>(from)[i];
-        words[4 * i] = four.x;
-        words[4 * i + 1] = four.y;
-        words[4 * i + 2] = four.z;
-        words[4 * i + 3] = four.w;
-      } else {
-        const uint2 two = reinterpret_cast<const uint2*>(from)[i];
-        words[2 * i] = two.x;
-        words[2 * i + 1] = two.y;
+      for (uint32_t i = 0; i < units; ++i) {
+        if constexpr (unit == 16) {
+          const uint4 four = reinterpret_cast<const uint4*>(from)[i];
+          all[4 * i] = four.x;
+          all[4 * i + 1] = four.y;
+          all[4 * i + 2] = four.z;
+          all[4 * i + 3] = four.w;
+        } else {
+          const uint2 next = reinterpret_cast<const uint2*>(from)[i];
+          all[2 * i] = next.x;
+          all[2 * i + 1] = next.y;
+        }
       }
     }
+  };
+
+  template <uint32_t kTwo>
+  __device__ static QuantBlock of(const Words& words, uint32_t half) {
     // A pair of blocks is 4 bytes longer than units are, and the second begins 2 behind a word.
     static_assert(2 * bytes % unit == 4);
     constexpr uint32_t first = kTwo % (unit / 4);
     static_assert(first + bytes / 4 < units * unit / 4);
     QuantBlock out;
-    out.scale_ = half == 0 ? words[first] & 0xFFFFu : words[first] >> 16;
+    out.scale_ = half == 0 ? words.all[first] & 0xFFFFu : words.all[first] >> 16;
 #pragma unroll
     for (uint32_t i = 0; i < kWords; ++i) {
-      out.words_[i] =
-          __byte_perm(words[first + i], words[first + i + 1], half == 0 ? 0x5432 : 0x7654);
+      out.words_[i] = __byte_perm(
+          words.all[first + i], words.all[first + i + 1], half == 0 ? 0x5432 : 0x7654);
     }
     return out;
   }
@@ -80,26 +87,29 @@ class QuantBlock {
         ptx::bits_of(n[0]), ptx::bits_of(n[1]), ptx::bits_of(n[2]), ptx::bits_of(n[3]));
   }
 
-  // The same times the scale, rounded; what f16 does not reach saturates, NaN and infinity stay.
+  // Whether a value could leave f16, or is no number.
+  [[nodiscard]] __device__ bool is_large() const { return (scale_ & 0x7FFFu) > largest_scale; }
+
+  // Elements 8 i to 8 i + 7, rounded, unless the block is large.
   [[nodiscard]] __device__ uint4 values(uint32_t i) const {
     const uint4 whole = numbers(i);
-    const uint32_t words[4] = {whole.x, whole.y, whole.z, whole.w};
-    uint32_t out[4];
-    if ((scale_ & 0x7FFFu) <= largest_scale) {
-      const __half2 both = ptx::half2_of(scale_ | scale_ << 16);
+    const __half2 both = ptx::half2_of(scale_ | scale_ << 16);
+    return make_uint4(ptx::bits_of(__hmul2(ptx::half2_of(whole.x), both)),
+                      ptx::bits_of(__hmul2(ptx::half2_of(whole.y), both)),
+                      ptx::bits_of(__hmul2(ptx::half2_of(whole.z), both)),
+                      ptx::bits_of(__hmul2(ptx::half2_of(whole.w), both)));
+  }
+
+  // The same of any block: what f16 does not reach saturates, NaN and infinity stay.
+  __device__ static uint4 any_values(const uint8_t* row, uint32_t first) {
+    uint32_t words[4];
 #pragma unroll
-      for (uint32_t k = 0; k < 4; ++k) {
-        out[k] = ptx::bits_of(__hmul2(ptx::half2_of(words[k]), both));
-      }
-    } else {
-#pragma unroll
-      for (uint32_t k = 0; k < 4; ++k) {
-        const float2 two = __half22float2(ptx::half2_of(words[k]));
-        out[k] = ptx::bits_of(__floats2half2_rn(tensor::saturated(__fmul_rn(two.x, scale())),
-                                                tensor::saturated(__fmul_rn(two.y, scale()))));
-      }
+    for (uint32_t i = 0; i < 4; ++i) {
+      words[i] = ptx::bits_of(
+          __floats2half2_rn(tensor::saturated(tensor::element_at(type, row, first + 2 * i)),
+                            tensor::saturated(tensor::element_at(type, row, first + 2 * i + 1))));
     }
-    return make_uint4(out[0], out[1], out[2], out[3]);
+    return make_uint4(words[0], words[1], words[2], words[3]);
   }
 
  private:
@@ -161,40 +171,41 @@ class Maker {
                               wgmma::unit_place(token_, 4 * half_ + unit)) = value;
   }
 
-  template <uint32_t kTwo = 0>
-  __device__ void make_keys(const uint8_t* row, uint8_t* tile) const {
+  // Calls make(two, block) for this lane's blocks of a row.
+  template <class Side, uint32_t kTwo = 0, class Make>
+  __device__ void for_each_block(const uint8_t* row,
+                                 const typename QuantBlock<Side>::Words& words,
+                                 Make&& make) const {
     if constexpr (kTwo < Places::panels) {
-      const auto block = QuantBlock<K>::template load<kTwo>(row, half_);
-      block_.kept().scales[other_][2 * kTwo + half_][token_] = block.scale();
-#pragma unroll
-      for (uint32_t i = 0; i < 4; ++i) {
-        put(tile, kTwo, i, block.numbers(i));
+      typename QuantBlock<Side>::Words next;
+      if constexpr (kTwo + 1 < Places::panels) {
+        next.load(row, kTwo + 1, half_);
       }
-      make_keys<kTwo + 1>(row, tile);
+      make(kTwo, QuantBlock<Side>::template of<kTwo>(words, half_));
+      for_each_block<Side, kTwo + 1>(row, next, make);
     }
+  }
+
+  template <class Side, class Make>
+  __device__ void for_each_block(const uint8_t* row, Make&& make) const {
+    typename QuantBlock<Side>::Words words;
+    words.load(row, 0, half_);
+    for_each_block<Side>(row, words, make);
   }
 
   __device__ void make_k() {
     auto& kept = block_.kept();
     ptx::wait(&kept.k_full[ring_.slot], ring_.parity);
     uint8_t* const tile = begin_tile();
-    make_keys(block_.k_slot(ring_.slot) + token_ * QuantBlock<K>::stride, tile);
-    end_tile(&kept.k_empty[ring_.slot]);
-  }
-
-  // Returns whether a scale is no number.
-  template <uint32_t kTwo = 0>
-  __device__ bool make_values(const uint8_t* row, uint8_t* tile) const {
-    if constexpr (kTwo < Places::panels) {
-      const auto block = QuantBlock<V>::template load<kTwo>(row, half_);
+    for_each_block<K>(block_.k_slot(ring_.slot) + token_ * QuantBlock<K>::stride,
+                      [&](uint32_t two, const QuantBlock<K>& block) {
+                        kept.scales[other_][2 * two + half_][scale_place(token_)] = block.scale();
 #pragma unroll
-      for (uint32_t i = 0; i < 4; ++i) {
-        put(tile, kTwo, i, block.values(i));
-      }
-      const bool odd = (block.scale_bits() & 0x7C00u) == 0x7C00u;
-      return make_values<kTwo + 1>(row, tile) || odd;
-    }
-    return false;
+                        for (uint32_t i = 0; i < 4; ++i) {
+                          put(tile, two, i, block.numbers(i));
+                        }
+                      });
+    end_tile(&kept.k_empty[ring_.slot]);
   }
 
   // Of a token that some pair does not see, what is no number must not meet its weight of zero: it is
@@ -203,7 +214,26 @@ class Maker {
     auto& kept = block_.kept();
     ptx::wait(&kept.v_full[ring_.slot], ring_.parity);
     uint8_t* const tile = begin_tile();
-    const bool odd = make_values(block_.v_slot(ring_.slot) + token_ * QuantBlock<V>::stride, tile);
+    const uint8_t* const row = block_.v_slot(ring_.slot) + token_ * QuantBlock<V>::stride;
+    bool large = false;
+    bool odd = false;  // a scale is no number
+    for_each_block<V>(row, [&](uint32_t two, const QuantBlock<V>& block) {
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) {
+        put(tile, two, i, block.values(i));
+      }
+      large = large || block.is_large();
+      odd = odd || (block.scale_bits() & 0x7C00u) == 0x7C00u;
+    });
+    if (__any_sync(~0u, large ? 1 : 0) != 0) {
+#pragma unroll 1
+      for (uint32_t unit = 0; unit < 4 * Places::panels; ++unit) {
+        put(tile,
+            unit / 4,
+            unit % 4,
+            QuantBlock<V>::any_values(row, 64 * (unit / 4) + 32 * half_ + 8 * (unit % 4)));
+      }
+    }
     if (!open) {
       const bool wanted = (kept.v_wanted[ring_.slot] >> token_ & 1) != 0;
       const uint32_t odd_lanes = __ballot_sync(~0u, odd && wanted ? 1 : 0);

@@ -21,12 +21,23 @@ __device__ inline uint32_t unit_place(uint32_t row, uint32_t unit) {
   return row * kPanelRowBytes + 16 * (unit ^ row % 8);
 }
 
-// Names an operand that begins at `address` of shared memory. `panel_bytes`: from a panel to the next,
-// of operands whose rows are the dimension that is summed over; the others stay in one panel.
-__device__ inline uint64_t operand(uint32_t address, uint32_t panel_bytes) {
-  constexpr uint64_t kSwizzled128 = 1ull << 62;
-  return kSwizzled128 | uint64_t{kGroupBytes / 16} << 32 | uint64_t{panel_bytes / 16} << 16 |
-         (address & 0x3FFFF) / 16;
+// What names an operand is 64 bits. The lower half says where it begins and moves with it, by units of 16
+// bytes; the upper is the same for all. `panel_bytes`: from a panel to the next, of operands whose rows
+// are the dimension that is summed over; the others stay in one panel. A number that a whole warp has
+// alike, and that the compiler knows to be so (uniform()), costs no instructions a product.
+__device__ inline uint32_t operand(uint32_t address, uint32_t panel_bytes) {
+  return panel_bytes / 16 << 16 | address / 16;
+}
+
+__device__ inline uint32_t uniform(uint32_t value) {
+  return __shfl_sync(~0u, value, 0);
+}
+
+__device__ inline uint64_t whole(uint32_t operand) {
+  constexpr uint32_t kSwizzled128 = 1u << 30;
+  uint64_t out = 0;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(out) : "r"(operand), "r"(kSwizzled128 | kGroupBytes / 16));
+  return out;
 }
 
 // Before the first of a series, and after registers that they use were written otherwise.
@@ -38,9 +49,10 @@ __device__ inline void commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Until all are over.
+// Until at most kMore groups, the last ones, are not over.
+template <uint32_t kMore>
 __device__ inline void wait() {
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kMore) : "memory");
 }
 
 // Keeps the compiler from reading accumulators before wait(), or writing them after begin().
@@ -54,18 +66,18 @@ __device__ inline void pin(float (&d)[kCount]) {
 
 // d = a b of 64 x 16 by 16 x 32, both with the dimension summed over along their rows; kAdds: d += a b.
 template <bool kAdds>
-__device__ inline void multiply(float (&d)[16], uint64_t a, uint64_t b) {
+__device__ inline void multiply(float (&d)[16], uint32_t a, uint32_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, %18, 1, 1, 0, 0;"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
         "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
         "+f"(d[14]), "+f"(d[15])
-      : "l"(a), "l"(b), "n"(kAdds ? 1 : 0));
+      : "l"(whole(a)), "l"(whole(b)), "n"(kAdds ? 1 : 0));
 }
 
 // d += a b of 64 x 16 by 16 x 128: a in registers, of b rows are the dimension summed over.
-__device__ inline void multiply(float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
+__device__ inline void multiply(float (&d)[64], const uint32_t (&a)[4], uint32_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -83,7 +95,7 @@ __device__ inline void multiply(float (&d)[64], const uint32_t (&a)[4], uint64_t
         "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
         "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
         "+f"(d[63])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(whole(b)));
 }
 
 }  // namespace kvspan::cuda::wgmma
