@@ -11,7 +11,7 @@ namespace kvspan::bench {
 namespace {
 
 Error wrong(std::string message) {
-  return Error{Errc::internal, std::move(message), 0, 0, 0, "bench"};
+  return error_of(Errc::internal, std::move(message), "bench");
 }
 
 Result<StepTimes> time_width(StepEngine& engine, const Steps& wanted) {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace kvspan {
 namespace {
@@ -84,6 +85,10 @@ Errc code_of(kvspan_result_t result, std::uint32_t resource) {
 }
 
 }  // namespace
+
+Error error_of(Errc code, std::string message, std::string component) {
+  return Error{code, std::move(message), 0, 0, 0, std::move(component)};
+}
 
 Error from_abi(kvspan_result_t result, const kvspan_error_t& detail, std::string_view doing) {
   // A record of another result is a left-over: this call did not write it.

@@ -29,15 +29,12 @@ constexpr Unit kUnits[] = {{"", 1.0},
 constexpr std::uint64_t kAmountLimit = 1ULL << 62;
 
 Error refuse(std::string_view text) {
-  return Error{
+  return error_of(
       Errc::invalid_argument,
       fmt::format("'{}' is no amount of memory; write bytes (6300000), a unit (6.3MB, 6MiB) "
                   "or a share of the history (25%)",
                   text),
-      0,
-      0,
-      0,
-      "amount"};
+      "amount");
 }
 
 }  // namespace

@@ -26,15 +26,12 @@ std::string text_of(std::ifstream& file) {
 }
 
 tl::unexpected<Error> bad_calibrations(const std::string& path, const std::string& why) {
-  return tl::unexpected(Error{Errc::bad_file,
-                              fmt::format("{} is no file of calibrations: {}; write one with "
-                                          "`kvspan bench link --calibration FILE`",
-                                          path,
-                                          why),
-                              0,
-                              0,
-                              0,
-                              "calibration"});
+  return tl::unexpected(error_of(Errc::bad_file,
+                                 fmt::format("{} is no file of calibrations: {}; write one with "
+                                             "`kvspan bench link --calibration FILE`",
+                                             path,
+                                             why),
+                                 "calibration"));
 }
 
 Result<Json> parse_calibrations(const std::string& path, const std::string& text) {
@@ -79,8 +76,8 @@ Result<DeviceCalibration> load_calibration(const std::string& path,
                                            const std::array<std::uint8_t, 16>& id) {
   std::ifstream file(path, std::ios::binary);
   if (!file) {
-    return tl::unexpected(Error{
-        Errc::io, fmt::format("{} cannot be read; check the path", path), 0, 0, 0, "calibration"});
+    return tl::unexpected(
+        error_of(Errc::io, fmt::format("{} cannot be read; check the path", path), "calibration"));
   }
   const auto document = parse_calibrations(path, text_of(file));
   if (!document) {
@@ -88,16 +85,13 @@ Result<DeviceCalibration> load_calibration(const std::string& path,
   }
   const auto device = (*document)["devices"].find(device_id_text(id));
   if (device == (*document)["devices"].end() || !device->is_object()) {
-    return tl::unexpected(
-        Error{Errc::not_found,
-              fmt::format("{} has no device {}; measure it with `kvspan bench link --calibration "
-                          "FILE`",
-                          path,
-                          device_id_text(id)),
-              0,
-              0,
-              0,
-              "calibration"});
+    return tl::unexpected(error_of(
+        Errc::not_found,
+        fmt::format("{} has no device {}; measure it with `kvspan bench link --calibration "
+                    "FILE`",
+                    path,
+                    device_id_text(id)),
+        "calibration"));
   }
   DeviceCalibration out;
   out.device_id = id;

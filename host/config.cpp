@@ -57,13 +57,10 @@ Result<std::string> find_plugin(const std::string& name_or_path,
   if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".so")) {
     std::error_code ignored;
     if (!fs::exists(name_or_path, ignored)) {
-      return tl::unexpected(
-          Error{Errc::not_found,
-                "there is no plugin file " + name_or_path + "; give the path of a kvspan-<name>.so",
-                0,
-                0,
-                0,
-                "plugin"});
+      return tl::unexpected(error_of(
+          Errc::not_found,
+          "there is no plugin file " + name_or_path + "; give the path of a kvspan-<name>.so",
+          "plugin"));
     }
     return name_or_path;
   }
@@ -76,15 +73,12 @@ Result<std::string> find_plugin(const std::string& name_or_path,
     }
     searched += (searched.empty() ? "" : ", ") + folder;
   }
-  return tl::unexpected(Error{Errc::not_found,
-                              "there is no plugin named " + name_or_path + " (kvspan-" +
-                                  name_or_path + ".so) in " +
-                                  (searched.empty() ? "any known folder" : searched) +
-                                  "; name one of `kvspan list`, or give its path",
-                              0,
-                              0,
-                              0,
-                              "plugin"});
+  return tl::unexpected(error_of(Errc::not_found,
+                                 "there is no plugin named " + name_or_path + " (kvspan-" +
+                                     name_or_path + ".so) in " +
+                                     (searched.empty() ? "any known folder" : searched) +
+                                     "; name one of `kvspan list`, or give its path",
+                                 "plugin"));
 }
 
 std::vector<std::string> all_plugins(const std::vector<std::string>& folders) {

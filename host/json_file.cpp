@@ -24,16 +24,13 @@ namespace {
 constexpr int kTemporaryNamesMax = 100;  // tried before giving up: left-overs of killed processes
 
 Error refusal(const std::string& path, int reason) {
-  return Error{
+  return error_of(
       Errc::io,
       fmt::format("cannot write {}: {}; give a file in a folder that exists, can be written "
                   "and has room",
                   path,
                   std::strerror(reason)),
-      0,
-      0,
-      0,
-      "output"};
+      "output");
 }
 
 }  // namespace

@@ -21,16 +21,13 @@ constexpr std::uint32_t kLayerSizeMax = 1U << 14;  // heads, and elements of one
 constexpr std::uint64_t kWindowMax = 1ULL << 40;
 
 tl::unexpected<Error> no_layers(std::string_view text, std::string_view why) {
-  return tl::unexpected(Error{
+  return tl::unexpected(error_of(
       Errc::invalid_argument,
       fmt::format("'{}' describes no layers: {}; write COUNT:key=value,... with k, v, q-heads, "
                   "kv-heads, head-size, head-size-v, window, latent",
                   text,
                   why),
-      0,
-      0,
-      0,
-      "layer"});
+      "layer"));
 }
 
 std::optional<std::uint64_t> number(std::string_view text,

@@ -100,7 +100,7 @@ Result<OpenedPlugin> OpenedPlugin::open(const PluginRequest& request) {
     return tl::unexpected(count.error());
   }
   if (request.device >= *count) {
-    return tl::unexpected(Error{
+    return tl::unexpected(error_of(
         Errc::not_found,
         fmt::format(
             "{} has {} device(s){}{}; device {} does not exist, `kvspan list` shows those that "
@@ -110,10 +110,7 @@ Result<OpenedPlugin> OpenedPlugin::open(const PluginRequest& request) {
             why.empty() ? "" : ": ",
             why,
             request.device),
-        0,
-        0,
-        0,
-        "device"});
+        "device"));
   }
   const auto info = describe_device(opened.plugin_, request.device);
   if (!info) {

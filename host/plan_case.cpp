@@ -32,17 +32,14 @@ Result<void> check_size(const SessionOptions& session) {
   }
   const auto all = checked_mul(*bytes, session.sequences);
   if (!all || *all > kHistoryBytesMax) {
-    return tl::unexpected(Error{
+    return tl::unexpected(error_of(
         Errc::too_large,
         fmt::format("a history of {} sequences of {} tokens is more than the {} bytes that can be "
                     "planned; use fewer sequences, layers or tokens",
                     session.sequences,
                     session.context_tokens,
                     kHistoryBytesMax),
-        0,
-        0,
-        0,
-        "history"});
+        "history"));
   }
   return {};
 }
@@ -110,13 +107,11 @@ Result<MachineMemory> machine_memory(const PlanOptions& options, const Backend& 
     *target = *bytes;
   }
   if (machine.unified && !options.device_memory.empty()) {
-    return tl::unexpected(Error{Errc::invalid_argument,
-                                "this device shares the host's memory and has none of its own; say "
-                                "how much there is with --host-memory",
-                                0,
-                                0,
-                                0,
-                                "device memory"});
+    return tl::unexpected(
+        error_of(Errc::invalid_argument,
+                 "this device shares the host's memory and has none of its own; say "
+                 "how much there is with --host-memory",
+                 "device memory"));
   }
   if (machine.unified) {
     machine.host_used_bytes = std::exchange(machine.device_used_bytes, 0);
@@ -146,13 +141,10 @@ Result<std::string> set_arena(const PlanOptions& options,
     return tl::unexpected(free ? reserve.error() : free.error());
   }
   if (*free == UINT64_MAX) {
-    return tl::unexpected(Error{Errc::invalid_argument,
-                                "this device does not say how much of its memory is free; give "
-                                "--free, or name the arena in bytes",
-                                0,
-                                0,
-                                0,
-                                "arena"});
+    return tl::unexpected(error_of(Errc::invalid_argument,
+                                   "this device does not say how much of its memory is free; give "
+                                   "--free, or name the arena in bytes",
+                                   "arena"));
   }
   constexpr std::uint64_t kUnbounded = 1ULL << 60;
   PlanRequest whole = request;
@@ -193,13 +185,10 @@ Result<SessionOptions> session_options(const PlanOptions& options) {
   } else if (options.layer_specs.empty() && (sizes.layers == 0 || sizes.q_heads == 0 ||
                                              sizes.kv_heads == 0 || sizes.head_size_k == 0)) {
     return tl::unexpected(
-        Error{Errc::invalid_argument,
-              "give --model, or --layers, --q-heads, --kv-heads and --head-size, or --layer for "
-              "layers that differ",
-              0,
-              0,
-              0,
-              "plan"});
+        error_of(Errc::invalid_argument,
+                 "give --model, or --layers, --q-heads, --kv-heads and --head-size, or --layer for "
+                 "layers that differ",
+                 "plan"));
   }
   const auto k_type = kv_type_named(options.k_type);
   const auto v_type = kv_type_named(options.v_type);

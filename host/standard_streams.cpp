@@ -45,14 +45,11 @@ Result<void> write_stdout(std::string_view text) {
   if (reason == 0) {
     return {};
   }
-  return tl::unexpected(Error{Errc::io,
-                              std::string("cannot write the result to stdout: ") +
-                                  std::strerror(reason) +
-                                  "; give it a place with room, or a reader that stays",
-                              0,
-                              0,
-                              0,
-                              "stdout"});
+  return tl::unexpected(error_of(Errc::io,
+                                 std::string("cannot write the result to stdout: ") +
+                                     std::strerror(reason) +
+                                     "; give it a place with room, or a reader that stays",
+                                 "stdout"));
 }
 
 void tell(std::string_view text) {

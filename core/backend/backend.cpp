@@ -104,20 +104,18 @@ Error unsupported_shape(const kvspan_attention_shape_t& shape,
                " with head size " + std::to_string(caps.nearest_head_size_k) + "/" +
                std::to_string(caps.nearest_head_size_v) + " would work";
   }
-  return Error{Errc::unsupported, std::move(message), 0, 0, 0, "attention"};
+  return error_of(Errc::unsupported, std::move(message), "attention");
 }
 
 }  // namespace
 
 Result<kvspan_attention_caps_t> Backend::query(const kvspan_attention_shape_t& shape) const {
   if (tables_.attention == nullptr) {
-    return tl::unexpected(Error{Errc::unsupported,
-                                "the backend offers no attention table, so it can keep KV but not "
-                                "attend to it; use a backend that does",
-                                0,
-                                0,
-                                0,
-                                "attention"});
+    return tl::unexpected(
+        error_of(Errc::unsupported,
+                 "the backend offers no attention table, so it can keep KV but not "
+                 "attend to it; use a backend that does",
+                 "attention"));
   }
   kvspan_attention_caps_t caps{};
   caps.struct_size = sizeof caps;

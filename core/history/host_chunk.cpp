@@ -33,14 +33,11 @@ Result<HostChunk> host_chunk(std::span<const std::uint64_t> page_bytes,
   }
   if (!fits || chunk.block_bytes == 0 || chunk.block_bytes > kChunkBytesMax) {
     return tl::unexpected(
-        Error{Errc::invalid_argument,
-              "one page of all layers takes " + std::to_string(chunk.block_bytes) +
-                  " bytes, but at least 1 and at most " + std::to_string(kChunkBytesMax) +
-                  " bytes can be imported at once; use smaller pages",
-              0,
-              0,
-              0,
-              "history"});
+        error_of(Errc::invalid_argument,
+                 "one page of all layers takes " + std::to_string(chunk.block_bytes) +
+                     " bytes, but at least 1 and at most " + std::to_string(kChunkBytesMax) +
+                     " bytes can be imported at once; use smaller pages",
+                 "history"));
   }
   const std::uint64_t fitting = kChunkBytesMax / chunk.block_bytes;
   chunk.blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(fitting, kChunkBlocksMax));

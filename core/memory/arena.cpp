@@ -41,14 +41,11 @@ namespace {
 
 Error still_leased(std::uint64_t id, std::uint64_t leases) {
   const std::string region = "region " + std::to_string(id);
-  return Error{Errc::busy,
-               region + " has " + std::to_string(leases) +
-                   " live leases and would not stay persistent and identical; release them when "
-                   "their work has settled, then commit again, or roll back",
-               0,
-               0,
-               0,
-               region};
+  return error_of(Errc::busy,
+                  region + " has " + std::to_string(leases) +
+                      " live leases and would not stay persistent and identical; release them when "
+                      "their work has settled, then commit again, or roll back",
+                  region);
 }
 
 // Whether every leased region reappears in the open plan as it is, persistent.

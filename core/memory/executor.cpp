@@ -81,7 +81,7 @@ bool same_region(const Binding& left, const Binding& right) {
 }
 
 Error refused(Errc code, const char* why) {
-  return Error{code, std::string("executor: ") + why, 0, 0, 0, "executor"};
+  return error_of(code, std::string("executor: ") + why, "executor");
 }
 
 Result<std::vector<Binding>> bindings_of(const std::vector<Lease>& leases) {

@@ -18,7 +18,7 @@ std::string in_words(const PhaseIdentity& identity) {
 
 Error refused(Errc code, WorkPhase phase, const std::string& why) {
   const std::string thing = std::string("phase ") + name(phase);
-  return Error{code, thing + " " + why, 0, 0, 0, thing};
+  return error_of(code, thing + " " + why, thing);
 }
 
 Result<void> check_rules(const StagePlan& plan, const std::vector<PhaseRule>& rules) {

@@ -30,13 +30,10 @@ const PlanComponent* find_component(const PhaseBudget& phase,
 }
 
 Error lacks(const PhaseBudget& phase, const std::string& component) {
-  return Error{
+  return error_of(
       Errc::invalid_argument,
       "phase " + phase.name + " has no component " + component + "; give the plan's own demands",
-      0,
-      0,
-      0,
-      component};
+      component);
 }
 
 // A stage that needs these bytes and no others; nothing where there are none.

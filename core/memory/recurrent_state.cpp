@@ -16,15 +16,12 @@ Result<RecurrentBytes> recurrent_bytes(const RecurrentState& state) {
   const auto depth = checked_mul(state.layer_bytes, state.depth);
   const auto stage = depth ? checked_mul(*depth, kStageSlots) : std::nullopt;
   if (!snapshots || !stage || !checked_add(*all, *snapshots)) {
-    return tl::unexpected(Error{Errc::too_large,
-                                "recurrent state of " + std::to_string(state.layers) +
-                                    " layers of " + std::to_string(state.layer_bytes) +
-                                    " bytes with depth " + std::to_string(state.depth) +
-                                    " takes more bytes than 64 bits can count; use a smaller depth",
-                                0,
-                                0,
-                                0,
-                                "snapshots"});
+    return tl::unexpected(error_of(
+        Errc::too_large,
+        "recurrent state of " + std::to_string(state.layers) + " layers of " +
+            std::to_string(state.layer_bytes) + " bytes with depth " + std::to_string(state.depth) +
+            " takes more bytes than 64 bits can count; use a smaller depth",
+        "snapshots"));
   }
   return RecurrentBytes{*all, *snapshots, *stage};
 }

@@ -19,7 +19,7 @@ std::string region_name(std::uint64_t id) {
 }
 
 Error refusal(std::uint64_t id, const std::string& why) {
-  return Error{Errc::invalid_argument, region_name(id) + ": " + why, 0, 0, 0, region_name(id)};
+  return error_of(Errc::invalid_argument, region_name(id) + ": " + why, region_name(id));
 }
 
 Error no_open_plan() {
@@ -239,12 +239,9 @@ Result<Region> RegionPlanner::find(std::uint64_t id) const {
   if (const Region* region = find_id(committed_, id)) {
     return *region;
   }
-  return tl::unexpected(Error{Errc::not_found,
-                              region_name(id) + " is not committed; reserve and commit it first",
-                              0,
-                              0,
-                              0,
-                              region_name(id)});
+  return tl::unexpected(error_of(Errc::not_found,
+                                 region_name(id) + " is not committed; reserve and commit it first",
+                                 region_name(id)));
 }
 
 std::uint64_t RegionPlanner::used_bytes() const {

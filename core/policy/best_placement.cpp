@@ -24,7 +24,7 @@ constexpr std::size_t kSpilledMax = 64;
 constexpr std::uint64_t kLayersLookedAtMax = 40'000'000;
 
 tl::unexpected<Error> wrong_load(std::string message) {
-  return tl::unexpected(Error{Errc::invalid_argument, std::move(message), 0, 0, 0, "policy"});
+  return tl::unexpected(error_of(Errc::invalid_argument, std::move(message), "policy"));
 }
 
 bool is_time(double value) {

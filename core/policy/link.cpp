@@ -14,7 +14,7 @@ namespace {
 constexpr double kNanoseconds = 1e9;
 
 tl::unexpected<Error> no_line(std::string message) {
-  return tl::unexpected(Error{Errc::invalid_argument, std::move(message), 0, 0, 0, "link"});
+  return tl::unexpected(error_of(Errc::invalid_argument, std::move(message), "link"));
 }
 
 // The fastest copy of each size.

@@ -33,8 +33,8 @@ Placement empty_placement(const OverlapRequest& request, const OverlapLayout& la
 
 Result<OverlapLayout> overlap_start(const OverlapRequest& request) {
   if (request.layers == 0) {
-    return tl::unexpected(Error{
-        Errc::invalid_argument, "the overlap rule needs at least 1 layer", 0, 0, 0, "policy"});
+    return tl::unexpected(
+        error_of(Errc::invalid_argument, "the overlap rule needs at least 1 layer", "policy"));
   }
   if (request.pages <= request.layers) {
     const std::uint64_t required = request.layers + 1;

@@ -20,7 +20,7 @@ constexpr double kSmoothing = 0.125;
 constexpr double kJitterGaps = 4.0;
 
 tl::unexpected<Error> wrong_state(std::string message) {
-  return tl::unexpected(Error{Errc::invalid_argument, std::move(message), 0, 0, 0, "policy"});
+  return tl::unexpected(error_of(Errc::invalid_argument, std::move(message), "policy"));
 }
 
 bool is_part(double value) {

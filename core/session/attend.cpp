@@ -305,13 +305,10 @@ Result<kvspan_point_t> Session::attend(std::uint32_t layer, const AttendRows& ro
   const bool in_order =
       state.step && state.step->layers_written == layer + 1 && state.step->layers_attended == layer;
   if (!in_order) {
-    return tl::unexpected(Error{Errc::invalid_argument,
-                                "layer " + std::to_string(layer) +
-                                    " cannot be attended now: write it first, in an open step",
-                                0,
-                                0,
-                                0,
-                                "session"});
+    return tl::unexpected(error_of(Errc::invalid_argument,
+                                   "layer " + std::to_string(layer) +
+                                       " cannot be attended now: write it first, in an open step",
+                                   "session"));
   }
   std::uint64_t value = 0;
   const std::vector<StepPart> parts = state.step->parts;
@@ -333,13 +330,10 @@ Result<kvspan_point_t> Session::attend(std::uint32_t layer, const AttendRows& ro
 Result<void> Session::wait(const kvspan_point_t& point) {
   SessionState& state = *state_;
   if (state.lost_points.contains(point.value)) {
-    return tl::unexpected(Error{Errc::wait_failed,
-                                "the work behind this point was given up by a failure that an "
-                                "earlier call told; its outputs are undefined",
-                                0,
-                                0,
-                                0,
-                                "session"});
+    return tl::unexpected(error_of(Errc::wait_failed,
+                                   "the work behind this point was given up by a failure that an "
+                                   "earlier call told; its outputs are undefined",
+                                   "session"));
   }
   if (auto reached = state.lanes->wait(LaneId::compute, point.value); !reached) {
     return tl::unexpected(state.fail_step(std::move(reached).error()));

@@ -15,14 +15,11 @@ Result<HostPage> SessionState::host_page(std::uint32_t sequence,
                                          std::uint64_t page) const {
   const SequenceHistory& history = sequences[sequence].history;
   if (page < history.first_page(layer)) {
-    return tl::unexpected(Error{Errc::internal,
-                                "page " + std::to_string(page) + " of layer " +
-                                    std::to_string(layer) +
-                                    " was given up although a row sees it; report this bug",
-                                0,
-                                0,
-                                0,
-                                "history"});
+    return tl::unexpected(error_of(Errc::internal,
+                                   "page " + std::to_string(page) + " of layer " +
+                                       std::to_string(layer) +
+                                       " was given up although a row sees it; report this bug",
+                                   "history"));
   }
   return host->page(history.block(layer, page), layer);
 }
@@ -46,14 +43,11 @@ Result<void> SessionState::retire(SequenceHistory& history, std::uint64_t tokens
     }
     const std::optional<Moment> awaited = history.awaited();
     if (!awaited) {
-      return tl::unexpected(Error{Errc::internal,
-                                  "a history of " + std::to_string(tokens) +
-                                      " tokens holds more host pages than the plan gave it; "
-                                      "report this bug",
-                                  0,
-                                  0,
-                                  0,
-                                  "history"});
+      return tl::unexpected(error_of(Errc::internal,
+                                     "a history of " + std::to_string(tokens) +
+                                         " tokens holds more host pages than the plan gave it; "
+                                         "report this bug",
+                                     "history"));
     }
     for (const LaneId lane : kLanes) {
       if (awaited->of(lane) != 0) {

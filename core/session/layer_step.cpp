@@ -88,14 +88,11 @@ Result<DevicePage> SessionState::tail_page(const StepPart& part,
   if (!slot) {
     slot = tails->take(key);
     if (!slot) {
-      return tl::unexpected(Error{Errc::internal,
-                                  "no tail slot is left for layer " + std::to_string(layer) +
-                                      ", page " + std::to_string(page) +
-                                      ": the plan gave too few; report this bug",
-                                  0,
-                                  0,
-                                  0,
-                                  "tails"});
+      return tl::unexpected(error_of(Errc::internal,
+                                     "no tail slot is left for layer " + std::to_string(layer) +
+                                         ", page " + std::to_string(page) +
+                                         ": the plan gave too few; report this bug",
+                                     "tails"));
     }
     const std::uint64_t begun = part.first_token % page_tokens();
     if (page == part.first_token / page_tokens() && begun != 0) {
@@ -226,14 +223,12 @@ Result<void> Session::write(std::uint32_t layer, const WriteRows& rows) {
   const bool in_order = state.step && state.step->layers_written == layer &&
                         state.step->layers_attended == layer && layer < state.plan.pages.size();
   if (!in_order) {
-    return tl::unexpected(Error{Errc::invalid_argument,
-                                "layer " + std::to_string(layer) +
-                                    " cannot be written now: layers ascend from 0 in an open step, "
-                                    "each written, then attended",
-                                0,
-                                0,
-                                0,
-                                "session"});
+    return tl::unexpected(
+        error_of(Errc::invalid_argument,
+                 "layer " + std::to_string(layer) +
+                     " cannot be written now: layers ascend from 0 in an open step, "
+                     "each written, then attended",
+                 "session"));
   }
   if (auto written = state.write_layer(layer, rows); !written) {
     return tl::unexpected(state.fail_step(std::move(written).error()));

@@ -10,18 +10,16 @@
 namespace kvspan {
 
 Result<void> SessionState::check_load(std::uint32_t sequence, std::uint64_t tokens) const {
-  const auto refuse = [](Errc code, std::string message) {
-    return tl::unexpected(Error{code, std::move(message), 0, 0, 0, "session"});
-  };
   const std::string who = "sequence " + std::to_string(sequence);
-  if (sequence >= sequences.size() || !sequences[sequence].live) {
-    return refuse(Errc::not_found, "there is no " + who);
+  if (auto known = check_sequence(sequence); !known) {
+    return known;
   }
-  if (step) {
-    return refuse(Errc::busy, "a step is open; commit or cancel it first");
+  if (auto between = check_between_steps(); !between) {
+    return between;
   }
   if (sequences[sequence].history.committed_tokens() != 0) {
-    return refuse(Errc::invalid_argument, who + " has tokens already; load into an empty one");
+    return tl::unexpected(error_of(
+        Errc::invalid_argument, who + " has tokens already; load into an empty one", "session"));
   }
   if (tokens > options.context_tokens) {
     return tl::unexpected(Error{Errc::too_large,

@@ -17,7 +17,7 @@ bool is_duration(double time_ns) {
 }
 
 Error wrong_observation(const char* message) {
-  return Error{Errc::invalid_argument, message, 0, 0, 0, "placement"};
+  return error_of(Errc::invalid_argument, message, "placement");
 }
 
 }  // namespace
@@ -106,9 +106,8 @@ Result<Decision> SessionState::observe(const StepObservation& seen) {
 
 Result<Decision> Session::observe(const StepObservation& seen) {
   SessionState& state = *state_;
-  if (state.step) {
-    return tl::unexpected(
-        Error{Errc::busy, "a step is open; commit or cancel it first", 0, 0, 0, "session"});
+  if (auto between = state.check_between_steps(); !between) {
+    return tl::unexpected(std::move(between).error());
   }
   if (!state.options.placement.changes || !is_the_policys(state.options.stream)) {
     return tl::unexpected(wrong_observation(

@@ -222,7 +222,7 @@ Result<void> SessionState::check_alignment() {
   if (needed > plan.alignment || options.geometry.alignment % needed != 0) {
     std::string message = "planes must be aligned to " + std::to_string(needed) +
                           " bytes on this device; set the geometry's alignment to a multiple";
-    return tl::unexpected(Error{Errc::invalid_argument, std::move(message), 0, 0, 0, "session"});
+    return tl::unexpected(error_of(Errc::invalid_argument, std::move(message), "session"));
   }
   limits.struct_size = sizeof limits;
   kvspan_error_t error = empty_error();
@@ -308,12 +308,8 @@ Result<void> SessionState::check_scratch() const {
   std::uint64_t at = states_lease.range().offset + plan.regions.states_bytes;
   for (const Lease* lease : {&accumulators_lease, &workspace_lease}) {
     if (lease->range().bytes != 0 && lease->range().offset != at) {
-      return tl::unexpected(Error{Errc::internal,
-                                  "scratch regions are apart in the arena; report this bug",
-                                  0,
-                                  0,
-                                  0,
-                                  "session"});
+      return tl::unexpected(error_of(
+          Errc::internal, "scratch regions are apart in the arena; report this bug", "session"));
     }
     at += lease->range().bytes;
   }

@@ -106,13 +106,11 @@ Result<void> SessionState::add_tail(Wave& wave, std::uint32_t layer, const StepP
   for (std::uint64_t page = pages.begin; page < pages.end; ++page) {
     const auto slot = tails->find({part.sequence, layer, page});
     if (!slot) {
-      return tl::unexpected(Error{Errc::internal,
-                                  "the tail page " + std::to_string(page) + " of layer " +
-                                      std::to_string(layer) + " left the device; report this bug",
-                                  0,
-                                  0,
-                                  0,
-                                  "tails"});
+      return tl::unexpected(error_of(Errc::internal,
+                                     "the tail page " + std::to_string(page) + " of layer " +
+                                         std::to_string(layer) +
+                                         " left the device; report this bug",
+                                     "tails"));
     }
     wave.add_slot({page, 0, page_tokens()}, *slot, slots_lease.range().offset, plan.slot_bytes);
     wave.wait_for(tails->hazard(*slot).before_read());

@@ -85,18 +85,14 @@ Result<void> SessionState::place(const Placement& placement) {
 
 Result<void> Session::place(const Placement& placement) {
   SessionState& state = *state_;
-  if (state.step) {
-    return tl::unexpected(
-        Error{Errc::busy, "a step is open; commit or cancel it first", 0, 0, 0, "session"});
+  if (auto between = state.check_between_steps(); !between) {
+    return between;
   }
   if (!state.options.placement.changes) {
-    return tl::unexpected(Error{Errc::invalid_argument,
-                                "the session was opened with a fixed placement; open it with "
-                                "placement.changes",
-                                0,
-                                0,
-                                0,
-                                "placement"});
+    return tl::unexpected(error_of(Errc::invalid_argument,
+                                   "the session was opened with a fixed placement; open it with "
+                                   "placement.changes",
+                                   "placement"));
   }
   return state.place(placement);
 }

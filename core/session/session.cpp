@@ -11,18 +11,6 @@
 
 namespace kvspan {
 
-namespace {
-
-Error error_of(Errc code, std::string message, const char* component) {
-  return Error{code, std::move(message), 0, 0, 0, component};
-}
-
-Error unknown_sequence(SequenceId sequence) {
-  return error_of(Errc::not_found, "there is no sequence " + std::to_string(sequence), "session");
-}
-
-}  // namespace
-
 Session::Session(std::unique_ptr<SessionState> state) : state_(std::move(state)) {}
 
 Session::Session(Session&&) noexcept = default;
@@ -167,14 +155,29 @@ Result<SequenceId> Session::add_sequence() {
   return static_cast<SequenceId>(state.sequences.size() - 1);
 }
 
+Result<void> SessionState::check_sequence(std::uint32_t sequence) const {
+  if (sequence < sequences.size() && sequences[sequence].live) {
+    return {};
+  }
+  return tl::unexpected(
+      error_of(Errc::not_found, "there is no sequence " + std::to_string(sequence), "session"));
+}
+
+Result<void> SessionState::check_between_steps() const {
+  if (!step) {
+    return {};
+  }
+  return tl::unexpected(
+      error_of(Errc::busy, "a step is open; commit or cancel it first", "session"));
+}
+
 Result<void> Session::remove_sequence(SequenceId sequence) {
   SessionState& state = *state_;
-  if (sequence >= state.sequences.size() || !state.sequences[sequence].live) {
-    return tl::unexpected(unknown_sequence(sequence));
+  if (auto known = state.check_sequence(sequence); !known) {
+    return known;
   }
-  if (state.step) {
-    return tl::unexpected(
-        error_of(Errc::busy, "a step is open; commit or cancel it first", "session"));
+  if (auto between = state.check_between_steps(); !between) {
+    return between;
   }
   if (auto drained = state.lanes->drain(); !drained) {
     return drained;
@@ -187,20 +190,19 @@ Result<void> Session::remove_sequence(SequenceId sequence) {
 }
 
 Result<std::uint64_t> Session::tokens(SequenceId sequence) const {
-  if (sequence >= state_->sequences.size() || !state_->sequences[sequence].live) {
-    return tl::unexpected(unknown_sequence(sequence));
+  if (auto known = state_->check_sequence(sequence); !known) {
+    return tl::unexpected(std::move(known).error());
   }
   return state_->sequences[sequence].history.committed_tokens();
 }
 
 Result<void> Session::truncate(SequenceId sequence, std::uint64_t tokens) {
   SessionState& state = *state_;
-  if (sequence >= state.sequences.size() || !state.sequences[sequence].live) {
-    return tl::unexpected(unknown_sequence(sequence));
+  if (auto known = state.check_sequence(sequence); !known) {
+    return known;
   }
-  if (state.step) {
-    return tl::unexpected(
-        error_of(Errc::busy, "a step is open; commit or cancel it first", "session"));
+  if (auto between = state.check_between_steps(); !between) {
+    return between;
   }
   SequenceHistory& history = state.sequences[sequence].history;
   if (tokens > history.committed_tokens()) {
@@ -239,8 +241,8 @@ Result<void> Session::truncate(SequenceId sequence, std::uint64_t tokens) {
 }
 
 Result<std::uint64_t> Session::truncation_limit(SequenceId sequence) const {
-  if (sequence >= state_->sequences.size() || !state_->sequences[sequence].live) {
-    return tl::unexpected(unknown_sequence(sequence));
+  if (auto known = state_->check_sequence(sequence); !known) {
+    return tl::unexpected(std::move(known).error());
   }
   return state_->sequences[sequence].history.truncation_limit();
 }

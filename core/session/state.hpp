@@ -122,6 +122,9 @@ struct SessionState {
   void give_back_fences();
   Error fail_step(Error error);
   static Error cancelled_or(Error error);
+  // not_found: the session has no such sequence. busy: a step is open.
+  [[nodiscard]] Result<void> check_sequence(std::uint32_t sequence) const;
+  [[nodiscard]] Result<void> check_between_steps() const;
 
   // ---- load.cpp
   Result<void> check_load(std::uint32_t sequence, std::uint64_t tokens) const;

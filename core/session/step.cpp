@@ -32,7 +32,7 @@ void add_segment(std::vector<kvspan_segment_t>& segments, const kvspan_segment_t
 }
 
 Error wrong_step(std::string message) {
-  return Error{Errc::invalid_argument, std::move(message), 0, 0, 0, "session"};
+  return error_of(Errc::invalid_argument, std::move(message), "session");
 }
 
 }  // namespace
@@ -45,8 +45,8 @@ Result<void> SessionState::check_step(std::span<const StepRows> rows, Phase phas
   for (std::size_t index = 0; index < rows.size(); ++index) {
     const StepRows& part = rows[index];
     const std::string who = "sequence " + std::to_string(part.sequence);
-    if (part.sequence >= sequences.size() || !sequences[part.sequence].live) {
-      return tl::unexpected(Error{Errc::not_found, "there is no " + who, 0, 0, 0, "session"});
+    if (auto known = check_sequence(part.sequence); !known) {
+      return known;
     }
     for (std::size_t earlier = 0; earlier < index; ++earlier) {
       if (rows[earlier].sequence == part.sequence) {
@@ -247,13 +247,10 @@ Result<void> SessionState::check_health() {
     }
     for (std::size_t index = 0; index < told.size(); ++index) {
       if (sequences[index].history.committed_tokens() != told[index] && !cancel_untold.load()) {
-        return tl::unexpected(Error{Errc::wait_failed,
-                                    "sequences fell back to their last complete commits when a "
-                                    "failure was recovered from; ask for their tokens",
-                                    0,
-                                    0,
-                                    0,
-                                    "session"});
+        return tl::unexpected(error_of(Errc::wait_failed,
+                                       "sequences fell back to their last complete commits when a "
+                                       "failure was recovered from; ask for their tokens",
+                                       "session"));
       }
     }
   }
@@ -276,9 +273,8 @@ Error SessionState::fail_behind(Error error) {
 
 Result<void> Session::begin_step(std::span<const StepRows> rows, Phase phase) {
   SessionState& state = *state_;
-  if (state.step) {
-    return tl::unexpected(
-        Error{Errc::busy, "a step is open already; commit or cancel it first", 0, 0, 0, "session"});
+  if (auto between = state.check_between_steps(); !between) {
+    return between;
   }
   if (auto healthy = state.check_health(); !healthy) {
     return healthy;

@@ -102,6 +102,7 @@ struct Expectation {
 struct Faults {
   std::uint32_t submit_in = 0;
   std::uint32_t work_in = 0;
+  bool work_publishes = false;  // only copies to the host count
   std::uint32_t object_in = 0;
   std::uint32_t lost_in = 0;
   kvspan_result_t submit_code = KVSPAN_OK;

@@ -214,6 +214,7 @@ void Runner::plant(const Op& op) {
     device_.faults.submit_code = code;
   } else if (op.kind == OpKind::fail_work) {
     device_.faults.work_in = 1 + op.rows;
+    device_.faults.work_publishes = op.extra == kOnlyPublications;
     device_.faults.work_code = code;
   } else if (op.kind == OpKind::lose_device) {
     device_.faults.lost_in = 1 + op.rows;

@@ -126,6 +126,35 @@ void move_about(Random& random, Scenario& scenario) {
   }
 }
 
+// Windows that lie on the device, and steps in flight when something takes them back: a copy to the
+// host that fails, or a truncation. Copies are slow and nobody waits for them, so that a page
+// leaves its window, or has another in its place, before the rows that did that have come to the
+// host.
+void take_back_in_flight(Random& random, Scenario& scenario) {
+  const bool fails = random.percent(50);
+  scenario.session.rewind_tokens = fails ? 0 : random.between(5, 60);
+  scenario.arena_percent = random.between(fails ? 20 : 85, 100);
+  scenario.device.copy_ns = random.one_of({1000U, 10000U});
+  scenario.device.compute_ns = 100;
+  scenario.device.host_call_ns = random.one_of({10U, 200U});
+  scenario.device.depth = 64;
+  for (std::uint32_t count = fails ? random.between(1, 3) : random.between(3, 8); count != 0;
+       --count) {
+    std::vector<Op> ops;
+    const auto steps = [&](std::uint32_t more) {
+      for (; more != 0; --more) {  // prefill, nothing rejected, outputs are read later
+        ops.push_back({OpKind::step, 0, static_cast<std::uint32_t>(random.below(1024)), 3, 1});
+      }
+    };
+    steps(random.between(1, 3));
+    ops.push_back(fails ? Op{OpKind::fail_work, 0, random.between(0, 7), 0, kOnlyPublications}
+                        : Op{OpKind::truncate, random.between(0, 2), random.between(1, 20), 0, 0});
+    steps(random.between(2, 4));
+    const auto at = static_cast<std::ptrdiff_t>(random.below(scenario.ops.size()));
+    scenario.ops.insert(scenario.ops.begin() + at + 1, ops.begin(), ops.end());
+  }
+}
+
 OpKind kind_of(Random& random) {
   struct Weight {
     OpKind kind;
@@ -228,7 +257,8 @@ Scenario scenario_of(std::uint64_t seed) {
   scenario.session = session_of(random, scenario.device, scenario.arithmetic);
   Random apart(~seed);  // numbers of its own: what was drawn before it existed stays
   scenario.session.rewind_tokens = apart.one_of({0U, 0U, 1U, 3U, 10U, 64U, 1000U});
-  if (!scenario.arithmetic && apart.percent(25)) {
+  const bool outlives = !scenario.arithmetic && apart.percent(25);
+  if (outlives) {
     outlive_windows(apart, scenario.session);
   }
   scenario.arena_percent = random.percent(35)   ? 0
@@ -257,6 +287,9 @@ Scenario scenario_of(std::uint64_t seed) {
   }
   if (apart.percent(35)) {
     move_about(apart, scenario);
+  }
+  if (outlives && apart.percent(50)) {
+    take_back_in_flight(apart, scenario);
   }
   return scenario;
 }

@@ -235,7 +235,7 @@ kvspan_result_t Device::submit(Queue& queue, Call call, kvspan_error_t* error) {
   work->order = submits;
   work->engine = queue.engine;
   work->ending = std::make_shared<Ending>();
-  if (!engine_) {
+  if (!engine_ && (!faults.work_publishes || work->call.role == KVSPAN_ROLE_DOWNLOAD)) {
     (void)counts_down(faults.work_in, works_fired, faults.work_code, &work->planted);
   }
   order(queue, *work);

@@ -50,12 +50,8 @@ Result<FetchedGroup> Prefetcher::next() {
     }
   }
   if (fetched_.empty()) {
-    return tl::unexpected(Error{Errc::internal,
-                                "a wave was asked for that no demand covers; report this bug",
-                                0,
-                                0,
-                                0,
-                                "prefetch"});
+    return tl::unexpected(error_of(
+        Errc::internal, "a wave was asked for that no demand covers; report this bug", "prefetch"));
   }
   FetchedGroup group = std::move(fetched_.front());
   fetched_.pop_front();

@@ -135,7 +135,10 @@ TEST(BudgetChunk, NoOtherChunkIsFasterAndNarrowerOnesAreSlower) {
     if (found->mode == PlanMode::resident) {
       continue;
     }
-    chosen_by_work += found->prompt.limit == ChunkLimit::work ? 1 : 0;
+    if (found->prompt.limit == ChunkLimit::work) {
+      ++chosen_by_work;
+      EXPECT_TRUE(found->prompt.time.covered());  // the link is never waited for
+    }
     for (std::uint32_t rows = 1; rows <= request.prefill_rows_max; rows *= 2) {
       PlanRequest other = request;
       other.prefill_rows_fixed = rows;

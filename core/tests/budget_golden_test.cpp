@@ -183,6 +183,35 @@ TEST(BudgetGolden, WindowsHoldTheirBoundOnTheHost) {
   EXPECT_EQ(resident->regions.resident_bytes, (10 * 2048 + 52 * 33) * kPage);  // 10.84 GiB
 }
 
+// Full attention: 28 layers of 8 heads of 128 at 40,960 tokens.
+TEST(BudgetGolden, LayersThatSeeEverything) {
+  PlanRequest request = long_context();
+  request.geometry.layers.assign(28, {KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 128, 128, 8, 32});
+  request.context_tokens = 40960;
+  const auto found = plan(request);
+  ASSERT_TRUE(found.has_value()) << found.error().message;
+  EXPECT_EQ(found->history_bytes * 1000 / kGiB, 4375U);
+}
+
+// A card of 24,064 MiB that counts what is pinned: beside 19,456 MiB of others 4,608 are left, and
+// 131,072 tokens of bf16 want 8,192.
+TEST(BudgetGolden, PinnedMemoryThatTheCardCounts) {
+  PlanRequest request = long_context();
+  for (LayerGeometry& layer : request.geometry.layers) {
+    layer.k_type = layer.v_type = KVSPAN_TYPE_BF16;
+  }
+  request.context_tokens = 131072;
+  request.pinnable_bytes = (24064 - 19456) * kMiB;
+  const auto refused = plan(request);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::host_memory);
+  EXPECT_EQ(refused.error().required, 8192 * kMiB);
+  EXPECT_EQ(refused.error().provided, 4608 * kMiB);
+  EXPECT_EQ(refused.error().missing, 3584 * kMiB);
+  request.pinnable_bytes = 8192 * kMiB;
+  EXPECT_TRUE(plan(request).has_value());
+}
+
 // Frames of a pool, and the published layouts of forks that balance exactly.
 TEST(BudgetGolden, FramesOfAPool) {
   constexpr std::uint64_t kPage = 425984;

@@ -350,6 +350,30 @@ TEST(Budget, WorkspaceDoesNotGrowWithTheContext) {
   EXPECT_EQ(near->regions.slots_bytes, far->regions.slots_bytes);
 }
 
+// Attention that a backend offers in one phase only is no plan: the refusal names what is missing.
+TEST(Budget, AttentionMissingInOnePhaseIsRefusedByLayerPhaseAndRows) {
+  const auto refused_of = [](std::size_t layer_without, Phase phase_without) {
+    PlanRequest request = long_context();
+    request.prefill_rows_fixed = request.prefill_rows_max = 512;
+    request.capabilities =
+        [=](std::size_t layer, Phase phase, std::uint32_t) -> Result<kvspan_attention_caps_t> {
+      if (layer == layer_without && phase == phase_without) {
+        return tl::unexpected(error_of(Errc::unsupported, "no q8_0 x q4_0 kernel", "attention"));
+      }
+      return caps_of(32, 8, 0);
+    };
+    const auto refused = plan(request);
+    EXPECT_FALSE(refused.has_value());
+    return refused ? Error{Errc::internal, "planned"} : refused.error();
+  };
+  const Error decode = refused_of(3, Phase::decode);
+  EXPECT_EQ(decode.code, Errc::unsupported);
+  EXPECT_EQ(decode.message, "layer 3, decode of 1 row: no q8_0 x q4_0 kernel");
+  const Error prefill = refused_of(15, Phase::prefill);
+  EXPECT_EQ(prefill.code, Errc::unsupported);
+  EXPECT_EQ(prefill.message, "layer 15, prefill of 512 rows: no q8_0 x q4_0 kernel");
+}
+
 TEST(Budget, WrongRequestsNameWhatIsWrong) {
   PlanRequest request = long_context();
   request.geometry.page_tokens = 48;

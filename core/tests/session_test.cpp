@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 
 namespace kvspan::test {
@@ -369,6 +370,40 @@ TEST(Session, FindsTheNeedleInEveryPage) {
       ASSERT_EQ(value, 4.0F);
     }
   }
+}
+
+// Positions alone name no row: all K are 0, V is the sequence's own number.
+TEST(Session, SequencesAtTheSamePositionsSeeTheirOwnRows) {
+  StubRig rig({{"queues", "shuffled"}, {"seed", "4"}});
+  SessionOptions options;
+  options.geometry.layers = {{KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 8, 8, 1, 2}};
+  options.geometry.page_tokens = 4;
+  options.context_tokens = 16;
+  options.sequences = 2;
+  options.prefill_rows_fixed = 8;
+  options.arena_bytes = minimum_arena(rig.backend(), options);
+  auto session = Session::open(rig.backend(), options);
+  ASSERT_TRUE(session.has_value()) << session.error().message;
+  const SequenceId one = *session->add_sequence();
+  const SequenceId two = *session->add_sequence();
+  Engine engine(rig.backend(), *session, options, 16);
+  engine.set_content([](std::uint64_t what, std::uint64_t tag, auto...) {
+    return what == 3 ? static_cast<float>(tag) : (what == 1 ? 1.0F : 0.0F);
+  });
+  const auto all = [&](const std::vector<EngineRows>& parts, Phase phase, auto... values) {
+    Outputs outputs;
+    EXPECT_TRUE(engine.step(parts, phase, &outputs).has_value());
+    std::vector<float> expected;
+    for (std::size_t part = 0; part < parts.size(); ++part) {
+      expected.insert(expected.end(), 16 * parts[part].rows, std::array{values...}[part]);
+    }
+    EXPECT_EQ(outputs.front(), expected);
+  };
+  all({{one, 1, 0, 8}, {two, 2, 0, 8}}, Phase::prefill, 1.0F, 2.0F);
+  all({{one, 1, 8, 1}}, Phase::decode, 1.0F);
+  all({{one, 1, 9, 1}}, Phase::decode, 1.0F);
+  all({{two, 2, 8, 1}}, Phase::decode, 2.0F);
+  all({{two, 2, 9, 1}, {one, 1, 10, 1}}, Phase::decode, 2.0F, 1.0F);
 }
 
 TEST(Session, TruncateThenAppendEqualsTheRunThatNeverWentAstray) {

@@ -48,7 +48,7 @@ struct BenchOptions {
 };
 
 Error wrong(std::string message) {
-  return Error{Errc::invalid_argument, std::move(message), 0, 0, 0, "bench"};
+  return error_of(Errc::invalid_argument, std::move(message), "bench");
 }
 
 // "8192", "8K" or "1M": tokens.

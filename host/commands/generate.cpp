@@ -59,7 +59,7 @@ Result<std::string> read_text(const std::string& path) {
   constexpr std::size_t kBlockBytes = 64U << 10;
   const auto refuse = [&path](Errc code, std::string_view why) {
     return tl::unexpected(
-        Error{code, fmt::format("the prompt file {} {}", path, why), 0, 0, 0, "prompt"});
+        error_of(code, fmt::format("the prompt file {} {}", path, why), "prompt"));
   };
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
                                                              std::fclose);
@@ -118,19 +118,16 @@ Result<Input> read_input(const GenerateOptions& options) {
   const std::uint64_t needed = prompt->size() + options.tokens;
   const std::uint64_t context = loaded->geometry().context_tokens;
   if (needed > context) {
-    return tl::unexpected(
-        Error{Errc::too_large,
-              fmt::format(
-                  "the prompt's {} tokens and {} to generate are {} more than the model's context "
-                  "of {}; shorten the prompt or ask for fewer tokens",
-                  prompt->size(),
-                  options.tokens,
-                  needed - context,
-                  context),
-              0,
-              0,
-              0,
-              "context"});
+    return tl::unexpected(error_of(
+        Errc::too_large,
+        fmt::format(
+            "the prompt's {} tokens and {} to generate are {} more than the model's context "
+            "of {}; shorten the prompt or ask for fewer tokens",
+            prompt->size(),
+            options.tokens,
+            needed - context,
+            context),
+        "context"));
   }
   return Input{std::move(*loaded), std::move(*tokenizer), std::move(*prompt)};
 }

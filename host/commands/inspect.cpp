@@ -82,13 +82,10 @@ Result<void> run_inspect(const std::string& name,
   sdk::Note note;
   std::string why;
   if (!sdk::read_note(*file, note, why)) {
-    return tl::unexpected(Error{
+    return tl::unexpected(error_of(
         Errc::bad_file,
         *file + " " + why + "; give a kvspan plugin, `kvspan list` shows those that are found",
-        0,
-        0,
-        0,
-        "plugin"});
+        "plugin"));
   }
   const std::string misfit = sdk::refusal(note, sdk::machine_here());
   if (!json_path.empty()) {
@@ -105,7 +102,7 @@ Result<void> run_inspect(const std::string& name,
   }
   if (!misfit.empty()) {
     return tl::unexpected(
-        Error{Errc::version, *file + " cannot be used here: it " + misfit, 0, 0, 0, "plugin"});
+        error_of(Errc::version, *file + " cannot be used here: it " + misfit, "plugin"));
   }
   return {};
 }

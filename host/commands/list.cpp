@@ -85,13 +85,10 @@ Error nothing_found(const std::vector<std::string>& folders) {
   for (const std::string& folder : folders) {
     searched += (searched.empty() ? "" : ", ") + folder;
   }
-  return Error{Errc::not_found,
-               "no kvspan-*.so was found in " + (searched.empty() ? "any known folder" : searched) +
-                   "; give --plugin-dir",
-               0,
-               0,
-               0,
-               "plugin"};
+  return error_of(Errc::not_found,
+                  "no kvspan-*.so was found in " +
+                      (searched.empty() ? "any known folder" : searched) + "; give --plugin-dir",
+                  "plugin");
 }
 
 Result<void> run_list(const std::string& json_path, const GlobalOptions& global) {

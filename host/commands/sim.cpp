@@ -186,14 +186,11 @@ Result<void> run_sim(const SimOptions& options) {
     }
   }
   if (result.failed != 0) {
-    return tl::unexpected(Error{Errc::internal,
-                                fmt::format("seed {} found a defect; `{}` makes it small",
-                                            result.failures.front().seed,
-                                            reproduce(result.failures.front().seed)),
-                                0,
-                                0,
-                                0,
-                                "sim"});
+    return tl::unexpected(error_of(Errc::internal,
+                                   fmt::format("seed {} found a defect; `{}` makes it small",
+                                               result.failures.front().seed,
+                                               reproduce(result.failures.front().seed)),
+                                   "sim"));
   }
   return {};
 }

@@ -20,7 +20,7 @@ template <class... Args>
                                          fmt::format_string<Args...> format,
                                          Args&&... args) {
   return tl::unexpected<Error>(
-      Error{code, fmt::format(format, std::forward<Args>(args)...), 0, 0, 0, "model"});
+      error_of(code, fmt::format(format, std::forward<Args>(args)...), "model"));
 }
 
 // Hands the failure inside `result` on to the caller's own result type.

@@ -41,7 +41,7 @@ class GgufCursor {
     if (!error_) {
       std::string sentence = fmt::format("'{}': ", *name_);
       sentence += fmt::format(format, std::forward<Args>(args)...);
-      error_ = Error{code, std::move(sentence), 0, 0, 0, "model"};
+      error_ = error_of(code, std::move(sentence), "model");
     }
   }
 

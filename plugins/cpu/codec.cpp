@@ -68,9 +68,7 @@ void convert_token(const CodecRows& item, uint32_t row) {
   for (uint32_t head = 0; head < item.head_count; ++head) {
     uint8_t* const untyped =
         item.rows.base + row * item.rows.row_stride + head * item.rows.head_stride;
-    // The plane of a decode is only read: PlaneView is const for attention's sake.
-    uint8_t* const typed =
-        const_cast<uint8_t*>(item.plane.base) + at + head * item.plane.head_stride;
+    uint8_t* const typed = item.plane.base + at + head * item.plane.head_stride;
     if constexpr (kDirection == Direction::encode) {
       convert_row(item.rows.type, untyped, item.type, typed, item.head_size);
     } else {
@@ -114,27 +112,17 @@ class CodecTask final : public Task {
     for (uint32_t i = 0; i < items_.count; ++i) {
       const kvspan_codec_item_t& item = items_.data[i];
       const kvspan_plane_t& plane = item.plane;
-      const uint32_t* list = nullptr;
-      if (plane.page_list != nullptr && plane.page_tokens != 0) {
-        std::memcpy(pages, plane.page_list, sizeof(uint32_t) * plane.page_count);
-        list = pages;
-        pages += plane.page_count;
-      }
-      arrays_.items[i] = {{address_of(item.rows.memory, item.rows.offset),
-                           item.rows.row_stride,
-                           item.rows.head_stride,
-                           item.rows.type},
-                          {address_of(plane.memory, plane.offset),
-                           list,
-                           plane.page_stride,
-                           plane.row_stride,
-                           plane.head_stride,
-                           plane.page_tokens},
-                          item.first_token,
-                          item.type,
-                          item.row_count,
-                          item.head_count,
-                          item.head_size};
+      arrays_.items[i] = {
+          {address_of(item.rows.memory, item.rows.offset),
+           item.rows.row_stride,
+           item.rows.head_stride,
+           item.rows.type},
+          sdk::view_of(plane, address_of(plane.memory, plane.offset), sdk::keep_list(plane, pages)),
+          item.first_token,
+          item.type,
+          item.row_count,
+          item.head_count,
+          item.head_size};
     }
     for (uint32_t i = 0; i < items_.count; ++i) {
       uses.add(items_.data[i].rows.memory);

@@ -96,28 +96,18 @@ class CodecTask final : public Task {
                            uint64_t first_chunk,
                            uint32_t*& pages) {
     const kvspan_plane_t& plane = item.plane;
-    const uint32_t* list = nullptr;
-    if (plane.page_list != nullptr && plane.page_tokens != 0) {
-      std::memcpy(pages, plane.page_list, sizeof(uint32_t) * plane.page_count);
-      list = pages;
-      pages += plane.page_count;
-    }
-    return {{address_of(item.rows.memory, item.rows.offset),
-             item.rows.row_stride,
-             item.rows.head_stride,
-             item.rows.type},
-            {address_of(plane.memory, plane.offset),
-             list,
-             plane.page_stride,
-             plane.row_stride,
-             plane.head_stride,
-             plane.page_tokens},
-            item.first_token,
-            first_chunk,
-            item.type,
-            item.row_count,
-            item.head_count,
-            item.head_size};
+    return {
+        {address_of(item.rows.memory, item.rows.offset),
+         item.rows.row_stride,
+         item.rows.head_stride,
+         item.rows.type},
+        sdk::view_of(plane, address_of(plane.memory, plane.offset), sdk::keep_list(plane, pages)),
+        item.first_token,
+        first_chunk,
+        item.type,
+        item.row_count,
+        item.head_count,
+        item.head_size};
   }
 
   Items items_;

@@ -24,4 +24,14 @@ __device__ uint64_t find_last(uint64_t count, uint64_t wanted, First&& first) {
   return low;
 }
 
+// The same by one thread, of items that lie near.
+template <class First>
+__device__ uint64_t find_last_alone(uint64_t count, uint64_t wanted, First&& first) {
+  uint64_t at = 0;
+  while (at + 1 < count && first(at + 1) <= wanted) {
+    ++at;
+  }
+  return at;
+}
+
 }  // namespace kvspan::cuda

@@ -89,15 +89,12 @@ Result<Plan> replaced(const Plan& plan, std::uint32_t sequences, const Placement
   const std::uint32_t slots_min = std::max(2U, placement.group_pages);
   if (plan.mode != PlanMode::streaming || placement.resident_pages.size() != layers ||
       placement.group_pages == 0 || placement.ring_slots < slots_min) {
-    return tl::unexpected(Error{Errc::invalid_argument,
-                                "a placement has resident pages for each of " +
-                                    std::to_string(layers) + " layers and a ring of at least " +
-                                    std::to_string(slots_min) +
-                                    " slots, in a plan that streams; place what it lacks",
-                                0,
-                                0,
-                                0,
-                                "placement"});
+    return tl::unexpected(error_of(Errc::invalid_argument,
+                                   "a placement has resident pages for each of " +
+                                       std::to_string(layers) + " layers and a ring of at least " +
+                                       std::to_string(slots_min) +
+                                       " slots, in a plan that streams; place what it lacks",
+                                   "placement"));
   }
   Plan out = plan;
   out.ring_slots = placement.ring_slots;

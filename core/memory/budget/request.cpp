@@ -21,11 +21,11 @@ constexpr std::uint64_t kPlannedBytesMax = 1ULL << 60;
 constexpr std::uint32_t kDecodeRowsMax = 64;
 
 tl::unexpected<Error> wrong_request(std::string message) {
-  return tl::unexpected(Error{Errc::invalid_argument, std::move(message), 0, 0, 0, "plan"});
+  return tl::unexpected(error_of(Errc::invalid_argument, std::move(message), "plan"));
 }
 
 tl::unexpected<Error> too_much(std::string message, std::string component) {
-  return tl::unexpected(Error{Errc::too_large, std::move(message), 0, 0, 0, std::move(component)});
+  return tl::unexpected(error_of(Errc::too_large, std::move(message), std::move(component)));
 }
 
 Result<void> check_counts(const PlanRequest& request) {
@@ -51,9 +51,27 @@ Result<void> check_counts(const PlanRequest& request) {
   return {};
 }
 
+}  // namespace
+
+Result<kvspan_attention_caps_t> layer_capabilities(const PlanRequest& request,
+                                                   std::size_t layer,
+                                                   Phase phase,
+                                                   std::uint32_t rows) {
+  auto caps = request.capabilities(layer, phase, rows);
+  if (!caps) {
+    Error error = std::move(caps).error();
+    error.message = "layer " + std::to_string(layer) + ", " + name(phase) + " of " +
+                    std::to_string(rows) + (rows == 1 ? " row: " : " rows: ") + error.message;
+    return tl::unexpected(std::move(error));
+  }
+  return caps;
+}
+
+namespace {
+
 Result<void> check_granules(const PlanRequest& request) {
   for (std::size_t layer = 0; layer < request.geometry.layers.size(); ++layer) {
-    const auto caps = request.capabilities(layer, Phase::decode, request.decode_rows);
+    const auto caps = layer_capabilities(request, layer, Phase::decode, request.decode_rows);
     if (!caps) {
       return tl::unexpected(caps.error());
     }

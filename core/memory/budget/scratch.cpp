@@ -4,6 +4,8 @@
 
 #include "kvspan/core/layout/checked.hpp"
 
+#include "memory/budget/request.hpp"
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -30,11 +32,9 @@ Result<Scratch> scratch(const Basis& basis, Phase phase, std::uint32_t rows) {
   std::uint64_t state_max = 0;  // of any layer: every layer's splits lie in the same places
   for (std::size_t layer = 0; layer < basis.pages.size(); ++layer) {
     const LayerGeometry& geometry = basis.request.geometry.layers[layer];
-    auto caps = basis.request.capabilities(layer, phase, rows);
+    const auto caps = layer_capabilities(basis.request, layer, phase, rows);
     if (!caps) {
-      Error error = std::move(caps).error();
-      error.message = "layer " + std::to_string(layer) + ", " + name(phase) + ": " + error.message;
-      return tl::unexpected(std::move(error));
+      return tl::unexpected(caps.error());
     }
     const std::uint64_t alignment = std::max<std::uint64_t>(caps->state_alignment, 1);
     const std::uint64_t heads = geometry.q_heads;

@@ -7,7 +7,7 @@
 namespace kvspan {
 
 // What steps of `rows` prefill rows, and the request's decode rows, need beside pages. Asks the
-// request's capabilities. Errors: theirs, with layer and phase before them.
+// request's capabilities. Errors: layer_capabilities().
 [[nodiscard]] Result<Candidate> candidate(const Basis& basis, std::uint32_t rows);
 
 }  // namespace kvspan

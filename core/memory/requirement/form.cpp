@@ -166,7 +166,7 @@ const char* name(MemoryKind kind) {
 }
 
 Error stage_error(Errc code, const std::string& thing, const std::string& why) {
-  return Error{code, thing + " " + why, 0, 0, 0, thing};
+  return error_of(code, thing + " " + why, thing);
 }
 
 Result<RequestIndex> check_form(const StageRequest& request) {

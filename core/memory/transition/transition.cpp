@@ -25,7 +25,7 @@ constexpr std::array kChangeSteps = {TransitionStep::quiesce,
                                      TransitionStep::activate};
 
 Error wrong(const std::string& what) {
-  return Error{Errc::invalid_argument, "transition: " + what, 0, 0, 0, "transition"};
+  return error_of(Errc::invalid_argument, "transition: " + what, "transition");
 }
 
 Result<void> check_arenas(const std::vector<TransitionArena>& arenas) {
@@ -126,6 +126,14 @@ struct TransitionData {
         break;
     }
     return Error{Errc::busy, now + "; let that end, or cancel it, first"};
+  }
+
+  // Idle is the caller's mistake: `instead` is what to do.
+  [[nodiscard]] Result<void> check_is(TransitionState needed, const char* instead) const {
+    if (state == TransitionState::idle) {
+      return tl::unexpected(wrong(instead));
+    }
+    return state == needed ? Result<void>() : tl::unexpected(refused());
   }
 
   // Keeps the first failure of a change; returns what to tell the caller.
@@ -294,11 +302,10 @@ Result<Prepared> Transition::prepare(const LiveStage& stage, LayoutSizes sizes) 
 
 Result<void> Transition::activate() {
   TransitionData& data = *data_;
-  if (data.state == TransitionState::idle) {
-    return tl::unexpected(wrong("nothing is prepared; prepare a stage first"));
-  }
-  if (data.state != TransitionState::prepared) {
-    return tl::unexpected(data.refused());
+  if (auto ready =
+          data.check_is(TransitionState::prepared, "nothing is prepared; prepare a stage first");
+      !ready) {
+    return ready;
   }
   auto opened = guarded_call("planning", [&] { return data.arenas.open_plans(data.change); });
   if (!opened) {
@@ -317,11 +324,8 @@ Result<void> Transition::activate() {
 
 Result<void> Transition::recover() {
   TransitionData& data = *data_;
-  if (data.state == TransitionState::idle) {
-    return tl::unexpected(wrong("nothing has failed; go on"));
-  }
-  if (data.state != TransitionState::failed) {
-    return tl::unexpected(data.refused());
+  if (auto ready = data.check_is(TransitionState::failed, "nothing has failed; go on"); !ready) {
+    return ready;
   }
   data.state = TransitionState::recovering;
   Result<void> done = data.check_restorable();

@@ -5,6 +5,7 @@
 #include "kvspan/sim/shrink.hpp"
 
 #include "plants.hpp"
+#include "searched.hpp"
 
 #include <cstdio>
 #include <cstdlib>
@@ -51,7 +52,8 @@ bool search(const Plant& plant, std::uint64_t seeds, bool small) {
 
 int main(int count, char** arguments) {
   const std::string name = count > 1 ? arguments[1] : "all";
-  const std::uint64_t seeds = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 2000;
+  const std::uint64_t seeds =
+      count > 2 ? std::strtoull(arguments[2], nullptr, 10) : kvspan::sim::kSearchedSeeds;
   const bool small = count > 3;
   bool all_found = true;
   for (const kvspan::sim::Plant& plant : kvspan::sim::plants()) {

@@ -94,18 +94,8 @@ PlaneView AttentionTask::fill_plane(const kvspan_plane_t& plane, uint64_t tokens
     return {};
   }
   uses.add(plane.memory);
-  const uint32_t* list = nullptr;
-  if (plane.page_list != nullptr) {
-    std::memcpy(next_page_, plane.page_list, sizeof(uint32_t) * plane.page_count);
-    list = next_page_;
-    next_page_ += plane.page_count;
-  }
-  return {address_of(plane.memory, plane.offset),
-          list,
-          plane.page_stride,
-          plane.row_stride,
-          plane.head_stride,
-          plane.page_tokens};
+  return sdk::view_of(
+      plane, address_of(plane.memory, plane.offset), sdk::keep_list(plane, next_page_));
 }
 
 template <class T>

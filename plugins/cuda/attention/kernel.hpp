@@ -9,6 +9,7 @@
 // kvspan_state_t in kvspan/attention.h.
 #pragma once
 
+#include "kvspan/sdk/plane_view.hpp"
 #include "kvspan/types.h"
 
 #include "cancel.hpp"
@@ -26,15 +27,7 @@ inline constexpr uint32_t kTensorGranuleTokens = 64;  // both of these
 inline constexpr uint32_t kPairsMax = 16;             // of a tile of the f32 kernel
 inline constexpr uint32_t kHeadSizeMax = 256;         // elements, K and V side
 
-// kvspan_plane_t with its memory resolved: token t, head h as there.
-struct PlaneView {
-  uint8_t* base;              // of the plane's offset
-  const uint32_t* page_list;  // [page] slots, or nullptr
-  uint64_t page_stride;       // bytes
-  uint64_t row_stride;        // bytes
-  uint64_t head_stride;       // bytes
-  uint64_t page_tokens;       // 0 = contiguous
-};
+using sdk::PlaneView;
 
 struct SpanView {
   uint64_t first_token;

@@ -11,6 +11,7 @@
 #include "attention/tensor/ptx.cuh"
 #include "divide.cuh"
 #include "plane.cuh"
+#include "search.cuh"
 #include "typed_block.cuh"
 
 namespace kvspan::cuda {
@@ -166,11 +167,8 @@ __device__ Folded fold_all(Kept<kThreads>& kept) {
 // By one thread: what a block does, as far as it is known before the states are.
 __device__ void begin(const HeldCall& call, uint32_t threads, Known& kept) {
   const EntryView* const entries = reach(call, call.view.entries);
-  uint64_t at = 0;
-  while (at + 1 < call.view.entry_count && entries[at + 1].first_pair <= blockIdx.x) {
-    ++at;
-  }
-  const EntryView& entry = entries[at];
+  const EntryView& entry = entries[find_last_alone(
+      call.view.entry_count, blockIdx.x, [&](uint64_t at) { return entries[at].first_pair; })];
   const Problem& problem = call.view.problem;
   const uint64_t pair = blockIdx.x - entry.first_pair;
   const uint64_t row = divided(pair, problem.q_heads);

@@ -3,8 +3,6 @@
 // first: args.hpp.
 #include "attention/args.hpp"
 
-#include <cstring>
-
 namespace kvspan::cuda {
 namespace {
 
@@ -38,18 +36,9 @@ PlaneView AttentionTask::fill_plane(const kvspan_plane_t& plane,
     return {};
   }
   uses.add(plane.memory);
-  const uint32_t* list = held_list;
-  if (plane.page_list != nullptr && held_list == nullptr) {
-    std::memcpy(next_page_, plane.page_list, sizeof(uint32_t) * plane.page_count);
-    list = next_page_;
-    next_page_ += plane.page_count;
-  }
-  return {address_of(plane.memory, plane.offset),
-          list,
-          plane.page_stride,
-          plane.row_stride,
-          plane.head_stride,
-          plane.page_tokens};
+  return sdk::view_of(plane,
+                      address_of(plane.memory, plane.offset),
+                      held_list != nullptr ? held_list : sdk::keep_list(plane, next_page_));
 }
 
 void AttentionTask::fill_span(const kvspan_span_t& span, Uses& uses) {

@@ -51,6 +51,9 @@ struct Error {
   std::string component = {};  // a default, so that Error{code, message} is complete
 };
 
+// A failure without amounts. Any thread.
+[[nodiscard]] Error error_of(Errc code, std::string message, std::string component);
+
 // Every function that returns one is marked [[nodiscard]] itself: tl::expected 1.0.0 is not.
 template <class T>
 using Result = tl::expected<T, Error>;

@@ -8,7 +8,7 @@ namespace kvspan::cuda {
 namespace {
 
 constexpr uint32_t kTileCounts[] = {1, 3, 6, 8};  // tiles of 8 pairs that instances are made for
-constexpr uint32_t kTilesMax = 8;
+constexpr uint32_t kTilesMax = kTensorPairsMax / 8;
 constexpr uint32_t kTilesMaxF32 = 6;     // an f32 query takes twice the room
 constexpr uint32_t kTilesMaxLoaded = 3;  // rows that are made take room too
 

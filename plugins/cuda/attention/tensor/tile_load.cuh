@@ -28,7 +28,8 @@ class TileCursor {
     first_token_ = span.first_token;
     k_.begin(span.k, kv_head_);
     v_.begin(span.v, kv_head_);
-    tiles_ = static_cast<uint32_t>((span.token_count + 63) / 64);
+    tiles_ = static_cast<uint32_t>((span.token_count + kTensorGranuleTokens - 1) /
+                                   kTensorGranuleTokens);
     held_count_ = 0;
   }
 

@@ -42,7 +42,8 @@ enum class OpKind : std::uint8_t {
   cancel,           // now, between two calls
   cancel_later,     // from another thread, `rows` nanoseconds from now
   refuse_submit,    // the rows-th submit from now returns an error
-  fail_work,        // the rows-th submit from now fails behind its signal
+  fail_work,        // the rows-th submit from now fails behind its signal; with `extra` at
+                    // kOnlyPublications the rows-th copy to the host
   lose_device,      // the rows-th submit from now loses it; the engine ends the session and opens
                     // another
   refuse_object,    // the rows-th memory, queue or fence from now is refused
@@ -53,6 +54,7 @@ enum class OpKind : std::uint8_t {
   place,            // another placement: rows, how, extra say which
 };
 inline constexpr std::size_t kOpKindCount = 18;
+inline constexpr std::uint32_t kOnlyPublications = 64;
 
 [[nodiscard]] const char* name(OpKind kind);
 

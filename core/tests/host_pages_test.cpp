@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host's pages grow as a history does, by whole chunks, and a chunk that is refused changes
+// nothing.
+#include "kvspan/core/history/host_pages.hpp"
+
+#include "kvspan/core/session/session.hpp"
+
+#include "engine_rig.hpp"
+#include "stub_rig.hpp"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+namespace kvspan::test {
+namespace {
+
+// What is pinned follows what is live: 1,024 tokens of a context of 262,144 take one chunk.
+TEST(HostPages, AreTakenAsTheHistoryGrows) {
+  StubRig rig;
+  SessionOptions options;
+  options.geometry.layers.assign(2, {KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 8, 8, 1, 1});
+  options.geometry.page_tokens = 256;
+  options.context_tokens = 262144;
+  options.prefill_rows_fixed = options.prefill_rows_max = 128;
+  options.arena_bytes = plan(plan_request(rig.backend(), options))->minimum_arena_bytes;
+  auto session = Session::open(rig.backend(), options);
+  ASSERT_TRUE(session.has_value()) << session.error().message;
+  const Plan& plan = session->plan();
+  EXPECT_GT(plan.history_bytes, plan.pinned_chunk_bytes);
+  EXPECT_EQ(session->counters().host_bytes, 0U);
+  const SequenceId sequence = *session->add_sequence();
+  Engine engine(rig.backend(), *session, options, 128);
+  ASSERT_TRUE(engine.prefill(sequence, 1, 0, 1024, 128, nullptr).has_value());
+  EXPECT_EQ(session->counters().host_bytes, plan.pinned_chunk_bytes);
+  EXPECT_EQ(session->counters().host_held_bytes, plan.history_bytes / 256);
+}
+
+// The fifth of eight chunks is refused: four stay, every page in them where it was; the next try
+// goes on, and all eight are given back.
+TEST(HostPages, ARefusedChunkChangesNothing) {
+  constexpr std::uint64_t kChunkBytes = 256;
+  StubRig rig;
+  std::optional<HostPages> pages;
+  HostClass of{0, 0, {0}, {}};
+  of.chunk = {64, 4, kChunkBytes};
+  pages.emplace(rig.backend(), HostPagesOptions{{64}, {of}, UINT64_MAX});
+  rig.plant(KVSPAN_FAULT_ALLOCATION, 5, KVSPAN_E_HOST_MEMORY);
+  std::vector<HostBlock> blocks;
+  std::vector<const std::byte*> places;
+  Result<HostBlock> block = pages->acquire(0);
+  for (; block; block = pages->acquire(0)) {
+    blocks.push_back(*block);
+    places.push_back(pages->page(*block, 0).address);
+    ASSERT_LE(blocks.size(), 16U);
+  }
+  EXPECT_EQ(block.error().code, Errc::host_memory);
+  EXPECT_EQ(blocks.size(), 16U);
+  EXPECT_EQ(pages->allocated_bytes(), 4 * kChunkBytes);
+  EXPECT_EQ(pages->held_bytes(), 4 * kChunkBytes);
+  for (std::size_t index = 0; index < blocks.size(); ++index) {
+    EXPECT_EQ(pages->page(blocks[index], 0).address, places[index]);
+  }
+  for (int more = 0; more < 16; ++more) {
+    block = pages->acquire(0);
+    ASSERT_TRUE(block.has_value()) << block.error().message;
+    blocks.push_back(*block);
+  }
+  EXPECT_EQ(pages->allocated_bytes(), 8 * kChunkBytes);
+  for (const HostBlock& each : blocks) {
+    pages->release(each);
+  }
+  EXPECT_EQ(pages->held_bytes(), 0U);
+  pages.reset();
+  kvspan_error_t error = empty_error();
+  EXPECT_EQ(rig.close(&error), KVSPAN_OK) << error.message;
+}
+
+}  // namespace
+}  // namespace kvspan::test
