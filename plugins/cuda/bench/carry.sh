@@ -29,7 +29,7 @@ for library in libfmt.so.9 libhwy.so.1; do
 done
 cp "$root"/data/models/bytelm.gguf "$folder/data/models/"
 cp "$root"/data/prompts/*.txt "$folder/data/prompts/"
-cp "$root/plugins/cuda/retained.json" "$folder/"
+cp "$root"/plugins/cuda/{retained.json,bench/sanitize_cases.txt} "$folder/"
 install -m 755 "$root"/plugins/cuda/bench/{run_on_device.sh,offload_peers.py} "$folder/"
 git -C "$root" describe --always --dirty > "$folder/commit"
 du -sh "$folder"
