@@ -3,6 +3,8 @@
 """device_evidence.py makes what it accepts, and refuses whatever proves less."""
 import copy
 import json
+import pathlib
+import tempfile
 import unittest
 
 import device_evidence
@@ -45,6 +47,36 @@ class DeviceEvidence(unittest.TestCase):
             change(spoilt)
             with self.subTest(word):
                 self.assertTrue(device_evidence.faults(spoilt))
+
+    def test_cases_behind_the_evidence_are_listed_or_refused(self):
+        have = {"A.One", "A.Two"}
+        for suite, listed, faults in (
+            (have, set(), 0),
+            (have | {"A.New"}, set(), 1),
+            (have | {"A.New"}, {"A.New"}, 0),
+            (have, {"A.New"}, 1),  # not in the suite
+            (have, {"A.One"}, 1),  # run meanwhile
+            ({"A.One"}, set(), 0),  # one is gone: told, no fault
+        ):
+            with self.subTest(suite=sorted(suite), listed=sorted(listed)):
+                wrong = device_evidence.behind_faults(evidence(), suite, listed)
+                self.assertEqual(len(wrong), faults, wrong)
+
+    def test_an_older_evidence_says_so_by_name(self):
+        self.assertEqual(len(device_evidence.state(evidence(), {"A.One", "A.Two"})), 1)
+        told = " ".join(device_evidence.state(evidence(), {"A.One", "A.New"}))
+        self.assertIn("OLDER than the suite: 1 of today's 2 cases were never run there: A.New", told)
+        self.assertIn("1 of its cases are not in today's suite: A.Two", told)
+
+    def test_cases_are_read_from_their_sources(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "a_test.cpp").write_text(
+                'KVSPAN_CASE(A, One, "KV-1") {}\nKVSPAN_CASE(\n    A, Two, "KV-1") {}\n'
+                'KVSPAN_CASE(B,\n            Three,\n            "KV-1") {}\n// KVSPAN_CASE(C, D,\n')
+            self.assertEqual(device_evidence.suite_cases(folder), {"A.One", "A.Two", "B.Three"})
+
+    def test_a_list_has_comments(self):
+        self.assertEqual(device_evidence.listed_cases("# why\nA.One # new\n\n"), {"A.One"})
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ KVSPAN_CASE(LifetimeTest, ADeviceIsDescribedTheSameEachTime, "KV-DEVICE-2") {
   }
 }
 
-KVSPAN_CASE(LifetimeTest, WhatIsFreeCanBeHad, "KV-DEVICE-5", needs::bounded_memory) {
+KVSPAN_CASE(LifetimeTest, WhatIsFreeCanBeHad, "KV-DEVICE-5", needs::bounded_memory, runs_alone) {
   reopen("device_bytes", "4194304");
   uint64_t free_bytes = KVSPAN_UNKNOWN_AMOUNT;
   const kvspan_device_table_t& table = *rig().tables().device;

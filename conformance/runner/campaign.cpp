@@ -40,7 +40,11 @@ class Campaign {
         deliver(i, std::move(result));
       }
     }
-    const std::size_t jobs = std::min<std::size_t>(order_.options.jobs, order_.plan.groups.size());
+    for (; next_group_ < order_.plan.alone; ++next_group_) {
+      run_group(order_.plan.groups[next_group_]);
+    }
+    const std::size_t jobs =
+        std::min<std::size_t>(order_.options.jobs, order_.plan.groups.size() - next_group_);
     std::vector<std::thread> threads;
     for (std::size_t i = 1; i < jobs; ++i) {
       threads.emplace_back([this] { work(); });

@@ -33,6 +33,7 @@ SuiteCase suite_case(const kvspan::conformance::CaseInfo& info) {
   }
   one.cost_ms = info.cost_ms;
   one.takes_tuple = info.takes_tuple;
+  one.runs_alone = info.runs_alone;
   one.unmet = [info](const nlohmann::json& probe) {
     return kvspan::conformance::unmet_need(info, probe);
   };

@@ -175,11 +175,22 @@ std::vector<std::size_t> in_order(const Plan& plan, bool rules_first) {
   return order;
 }
 
+// Those that run alone come first: at the end a spent budget would always be theirs.
 void make_groups(Plan& plan, bool rules_first) {
+  const std::vector<std::size_t> order = in_order(plan, rules_first);
+  for (const std::size_t index : order) {
+    if (plan.cases[index].suite_case.runs_alone) {
+      plan.groups.push_back({index});
+    }
+  }
+  plan.alone = plan.groups.size();
   std::string_view suite;
-  for (const std::size_t index : in_order(plan, rules_first)) {
+  for (const std::size_t index : order) {
+    if (plan.cases[index].suite_case.runs_alone) {
+      continue;
+    }
     const std::string_view own = plan.cases[index].suite_case.suite();
-    if (plan.groups.empty() || own != suite) {
+    if (plan.groups.size() == plan.alone || own != suite) {
       plan.groups.emplace_back();
       suite = own;
     }

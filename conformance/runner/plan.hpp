@@ -28,6 +28,7 @@ struct PlannedCase {
 struct Plan {
   std::vector<PlannedCase> cases;                // [0] is the probe
   std::vector<std::vector<std::size_t>> groups;  // indices into `cases`, a worker each, in order
+  std::size_t alone = 0;  // the first so many groups, of a case each: no other worker beside them
 };
 
 // The cases that every selection of the options keeps, in the suite's order. Errors: usage, with

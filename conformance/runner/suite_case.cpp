@@ -27,13 +27,14 @@ std::string listed(const std::vector<SuiteCase>& cases) {
   }
   std::string out;
   for (const SuiteCase& one : cases) {
-    out += fmt::format("{:<{}}  {:<9}  {}{}{}\n",
+    out += fmt::format("{:<{}}  {:<9}  {}{}{}{}\n",
                        one.id,
                        width,
                        one.profile,
                        fmt::join(one.rules, " "),
                        one.needs.empty() ? "" : "  needs ",
-                       fmt::join(one.needs, ", "));
+                       fmt::join(one.needs, ", "),
+                       one.runs_alone ? "  runs alone" : "");
   }
   return out;
 }

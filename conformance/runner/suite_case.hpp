@@ -22,6 +22,7 @@ struct SuiteCase {
   std::vector<std::string> needs;  // "attention", "debug": what the plugin must offer
   std::uint32_t cost_ms = 20;      // about, at full effort
   bool takes_tuple = false;        // chooses types or head sizes: what --tuple is about
+  bool runs_alone = false;         // no other worker may use the device meanwhile
   // Which need a plugin with this probe record does not meet, as a fact ("the plugin offers no
   // attention table"); empty when it meets all. May be empty itself: no needs.
   std::function<std::string(const nlohmann::json& probe)> unmet;

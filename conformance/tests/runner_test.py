@@ -105,9 +105,20 @@ class Statuses(SuiteCase):
 
     def test_all_at_once_on_three_workers(self) -> None:
         run = self.run_suite("--jobs", 3, *BRIEF, status=MACHINE)  # one skips itself
-        self.assertEqual(run.verdict()["counts"]["pass"], 8)
+        self.assertEqual(run.verdict()["counts"]["pass"], 10)
         self.assertEqual(run.verdict()["counts"]["crash"], 5)
         self.assertEqual(run.verdict()["counts"]["hang"], 1)
+
+    def test_a_case_that_runs_alone_meets_nobody(self) -> None:
+        meeting = self.folder / "meeting"
+        meeting.mkdir()
+        chosen = ("--case", "Good.*", "--case", "Shared.*", "--case", "Loud.Passes*")
+        for budget in ((), ("--budget", "1m")):  # which changes the order
+            with self.subTest(budget=budget):
+                run = self.run_suite("--jobs", 3, *chosen, *budget, "--option", f"meeting={meeting}",
+                                     "--option", "naps=1", status=PASSED)
+                self.assertEqual(run.statuses()["Shared.MeetsNobody"], "pass")
+                self.assertEqual(run.verdict()["counts"]["pass"], 7)
 
 
 class Probes(SuiteCase):
@@ -188,7 +199,7 @@ class Selection(SuiteCase):
 
     def test_nothing_selected(self) -> None:
         plugin = self.plugin
-        self.refused(["--case Godo.*", "none of the 19 cases"], plugin, "--case", "Godo.*")
+        self.refused(["--case Godo.*", "none of the 21 cases"], plugin, "--case", "Godo.*")
         self.refused(["--case Godo.*"], plugin, "--case", "Good.*", "--case", "Godo.*")
         self.refused(["--rule KV-COPPY-1"], plugin, "--rule", "KV-COPPY-1")
         self.refused(["--profile stream", "no case"], plugin, "--profile", "stream")

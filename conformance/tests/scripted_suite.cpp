@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <map>
 #include <sstream>
 #include <string>
@@ -88,7 +89,22 @@ struct Scene {
   const char* profile;
   bool needs_attention;
   Play play;
+  bool runs_alone = false;
 };
+
+// Whether another case is at work: each leaves a file in the folder `meeting` while it is.
+std::string meets_nobody(Script& script, const std::string& id) {
+  if (script.options.count("meeting") == 0) {
+    return "pass";
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(script.options["meeting"])) {
+    if (entry.path().filename() != id) {
+      fail(script, id, "nobody else", entry.path().filename().c_str());
+      return "fail";
+    }
+  }
+  return "pass";
+}
 
 std::string passes(Script&, const std::string&) {
   return "pass";
@@ -178,6 +194,8 @@ constexpr Scene kScenes[] = {
     {"Odd.SkipsItself", "KV-FENCE-2", "core", false, skips_itself},
     {"Order.MakesTrouble", "KV-QUEUE-1", "core", false, makes_trouble},
     {"Order.Suffers", "KV-QUEUE-1", "core", false, suffers},
+    {"Shared.Passes", "KV-FENCE-7", "core", false, passes},
+    {"Shared.MeetsNobody", "KV-FENCE-7", "core", false, meets_nobody, true},
     {"Seed.FailsFromThree", "KV-FENCE-7", "core", false, fails_from_seed_three},
 };
 
@@ -185,10 +203,15 @@ void play_case(Script& script, const std::string& id) {
   for (const Scene& scene : kScenes) {
     if (scene.id == id) {
       say(script, R"({"record":"begin","index":0,"case":")" + id + "\"}");
+      const std::string met = script.options.count("meeting") == 0
+                                  ? std::string()
+                                  : script.options["meeting"] + "/" + id;
+      ::close(::open(met.c_str(), O_CREAT | O_WRONLY, 0600));
       if (script.options.count("naps") != 0) {
         ::usleep(150'000);  // longer than a budget of 100 ms
       }
       const std::string result = scene.play(script, id);
+      ::unlink(met.c_str());
       say(script,
           R"({"record":"end","duration_ns":1000,"reason":"as scripted","result":")" + result +
               R"(","case":")" + id + "\"}");
@@ -288,6 +311,7 @@ SuiteCase suite_case(const Scene& scene) {
   }
   one.profile = scene.profile;
   one.takes_tuple = one.profile == "attention";
+  one.runs_alone = scene.runs_alone;
   if (scene.needs_attention) {
     one.needs = {"attention"};
     one.unmet = [](const nlohmann::json& probe) -> std::string {

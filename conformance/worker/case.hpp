@@ -85,6 +85,12 @@ struct TakesTuple {};
 
 inline constexpr TakesTuple takes_tuple;
 
+/// The case takes what all users of the device share, such as all of its memory: a run gives it the
+/// device to itself.
+struct RunsAlone {};
+
+inline constexpr RunsAlone runs_alone;
+
 struct CaseInfo {
   std::string id;                  // "CopyTest.FillWritesItsPattern"
   std::vector<std::string> rules;  // "KV-COPY-4": one at least
@@ -92,6 +98,7 @@ struct CaseInfo {
   std::vector<Need> needs;
   uint32_t cost_ms = 20;
   bool takes_tuple = false;
+  bool runs_alone = false;
   std::string file;  // from conformance/ on
   int line = 0;
 };
@@ -130,6 +137,10 @@ inline void apply(CaseInfo& info, Cost cost) {
 
 inline void apply(CaseInfo& info, TakesTuple) {
   info.takes_tuple = true;
+}
+
+inline void apply(CaseInfo& info, RunsAlone) {
+  info.runs_alone = true;
 }
 
 /// Runs a case's body as its fixture has it; once where the fixture does not say.

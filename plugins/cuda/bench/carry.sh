@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Puts what a machine with a card needs into one folder: plugins, tool, suite, benchmark, tests, the
-# test model, and run_on_device.sh. Everything is built already (preset cuda, target
-# kvspan-cuda-bench too); nothing is compiled there.
+# test model, and run_on_device.sh. Everything is built already (preset cuda, and its targets
+# kvspan-cuda-bench, kvspan-cuda-proof and kvspan-numerics); nothing is compiled there.
 #
 #     plugins/cuda/bench/carry.sh build/cuda FOLDER
 set -euo pipefail
@@ -13,7 +13,7 @@ root=$(realpath "$(dirname "$0")/../../..")
 
 rm -rf "$folder"
 mkdir -p "$folder"/{bin,plugins,tests,lib,data/models,data/prompts}
-for program in kvspan kvspan-conformance kvspan-cuda-bench; do
+for program in kvspan kvspan-conformance kvspan-cuda-bench kvspan-cuda-proof kvspan-numerics; do
   strip -o "$folder/bin/$program" "$build/bin/$program"
 done
 for plugin in cuda cpu; do
@@ -29,7 +29,7 @@ for library in libfmt.so.9 libhwy.so.1; do
 done
 cp "$root"/data/models/bytelm.gguf "$folder/data/models/"
 cp "$root"/data/prompts/*.txt "$folder/data/prompts/"
-cp "$root/plugins/cuda/retained.json" "$folder/"
+cp "$root"/plugins/cuda/{retained.json,bench/sanitize_cases.txt} "$folder/"
 install -m 755 "$root"/plugins/cuda/bench/{run_on_device.sh,offload_peers.py} "$folder/"
 git -C "$root" describe --always --dirty > "$folder/commit"
 du -sh "$folder"

@@ -1,12 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # On the machine with the card, in the folder that carry.sh made: this backend's own tests, the
-# suite, text from the model, the benchmark; a short table last. Whole reports go to the folder
-# that REPORTS names, ./reports where it names none.
+# suite, text from the model, the benchmark; and, by name only, what is proven by doing it often. A
+# short table last. Whole reports go to the folder that REPORTS names, ./reports where it names none.
 #
-#     ./run_on_device.sh [tests] [conformance] [text] [bench]      all four without a name
+#     ./run_on_device.sh [tests] [conformance] [text] [bench] [proof] [soak] [sanitize]
 #
-# ROWS="P1,P7" chooses rows of the benchmark; BUDGET=180s is the suite's time; JOBS=4 its workers.
+# The first four without a name. Minutes on one card: proof about 2, soak 4, sanitize at most 6.
+# ROWS="P1,P7" chooses rows of the benchmark; BUDGET=180s is the suite's time; JOBS=4 its workers;
+# SEED=7 moves what proof and soak draw; SOAK=240 are the soak's seconds; PLUGIN=cpu DRY=--dry tries
+# proof, soak and sanitize on a machine without a card.
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
 reports=${REPORTS:-reports}
@@ -16,7 +19,7 @@ export KVSPAN_TEST_PLUGINS="$PWD/plugins" KVSPAN_TEST_BIN="$PWD/bin" KVSPAN_TEST
 parts=("$@")
 [ ${#parts[@]} -eq 0 ] && parts=(tests conformance text bench)
 summary=()
-plugin="$PWD/plugins/kvspan-cuda.so"
+plugin="$PWD/plugins/kvspan-${PLUGIN:-cuda}.so"
 
 note() { # <part> <status> <text>
   summary+=("$(printf '%-12s %-4s %s' "$1" "$([ "$2" -eq 0 ] && echo ok || echo "$2")" "$3")")
@@ -41,12 +44,77 @@ run_conformance() {
   note conformance $status "$(tail -n 1 "$reports/suite.log")"
 }
 
+# Answers to the two long recall prompts, streamed, with the bits of the resident run.
 run_text() {
-  timeout 300 bin/kvspan --plugin-dir plugins generate --plugin cuda --verify --tokens 7 \
-    --model data/models/bytelm.gguf --prompt-file data/prompts/recall-8192.txt --arena 25% \
-    --k-type q8_0 --v-type q4_0 --json "$reports/text.json" > "$reports/text.txt" 2>&1
+  local bytes status
+  for bytes in 8192 32768; do
+    timeout 300 bin/kvspan --plugin-dir plugins generate --plugin "${PLUGIN:-cuda}" --verify \
+      --tokens 7 --model data/models/bytelm.gguf --prompt-file "data/prompts/recall-$bytes.txt" \
+      --arena 25% --k-type q8_0 --v-type q4_0 --json "$reports/text-$bytes.json" \
+      > "$reports/text-$bytes.txt" 2>&1
+    status=$?
+    note "text $bytes" $status "$(tail -n 1 "$reports/text-$bytes.txt" | tr -d '\r' | cut -c 1-100)"
+  done
+}
+
+prove() { # <name> <seconds at most> <part,part>
+  local name=$1 limit=$2 which=$3
+  # shellcheck disable=SC2086 # DRY is an option or nothing
+  timeout "$limit" bin/kvspan-cuda-proof --plugin "$plugin" --commit "$(cat commit)" ${DRY:-} \
+    --parts "$which" --seed "${SEED:-1}" --seconds "${SOAK:-240}" --json "$reports/$name.json" \
+    > "$reports/$name.txt" 2>&1
   local status=$?
-  note text $status "$(tail -n 1 "$reports/text.txt" | tr -d '\r' | cut -c 1-100)"
+  cat "$reports/$name.txt"
+  note "$name" $status "$(grep -c '"result":"proven"' "$reports/$name.txt") proven, $(
+    grep -c '"result":"failed"' "$reports/$name.txt") failed"
+}
+
+run_proof() {
+  prove proof 400 cancellation,placement,kill
+  timeout 120 bin/kvspan-numerics --plugin "$plugin" --commit "$(cat commit)" \
+    --json "$reports/numerics.json" > "$reports/numerics.txt" 2>&1
+  note numerics $? "$(tail -n 1 "$reports/numerics.txt")"
+}
+
+run_soak() {
+  prove soak $((${SOAK:-240} + 120)) soak
+}
+
+# Cases of its own, few and short: sanitize_cases.txt. A tool's errors and failed cases count against
+# it; what the tool itself keeps in the process does not.
+run_sanitize() {
+  local tool found status log selected executed failed errors lines=()
+  selected=$(wc -l < sanitize_cases.txt)
+  found=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer || true)}
+  [ -x "$found" ] || found=/usr/local/cuda/bin/compute-sanitizer
+  [ -x "$found" ] || found="$PWD/sanitizer/compute-sanitizer"
+  if [ ! -x "$found" ]; then
+    note sanitize 3 "no compute-sanitizer here: put it on PATH, in /usr/local/cuda/bin or ./sanitizer"
+    return
+  fi
+  for tool in memcheck synccheck racecheck; do
+    log="$reports/sanitize-$tool"
+    timeout 120 "$found" --tool "$tool" --log-file "$log.log" bin/kvspan-conformance --worker \
+      --plugin "$plugin" --cases ./sanitize_cases.txt --effort "${EFFORT:-5}" \
+      --retained '[{"kind":"thread","pattern":"*","most":64,"reason":"the tool"},
+                   {"kind":"descriptor","pattern":"*","most":64,"reason":"the tool"},
+                   {"kind":"mapping","pattern":"*","most":64,"reason":"the tool"}]' \
+      > "$log.txt" 2>&1
+    status=$?
+    executed=$(grep -cE '^\[       OK|^\[  FAILED  \] [A-Za-z]+\.[A-Za-z]+ \(' "$log.txt")
+    failed=$(grep -cE '^\[  FAILED  \] [A-Za-z]+\.[A-Za-z]+ \(' "$log.txt")
+    # "ERROR SUMMARY: 2 errors", "RACECHECK SUMMARY: 9 hazards displayed (8 errors, 1 warning)"
+    errors=$(grep -oE '(ERROR|RACECHECK) SUMMARY: [0-9]+' "$log.log" | grep -oE '[0-9]+$' | tail -1)
+    # Which kernels a report is about, the most frequent first.
+    grep -oE '[A-Za-z_:]+_kernel[A-Za-z_]*' "$log.log" | sort | uniq -c | sort -rn > "$log.kernels"
+    lines+=("$(printf '{"tool": "%s", "status": %d, "executed": %d, "failed": %d, "errors": %s}' \
+      "$tool" "$status" "$executed" "$failed" "${errors:-null}")")
+    [ "$status" -eq 0 ] && [ "${errors:-1}" -ne 0 ] && status=1
+    [ "$executed" -eq 0 ] && status=3
+    note "$tool" $status "$executed of $selected cases executed, $failed failed, ${errors:-?} errors"
+  done
+  printf '{"commit": "%s", "selected": %d, "tools": [%s]}\n' "$(cat commit)" \
+    "$selected" "$(IFS=,; echo "${lines[*]}")" > "$reports/sanitize.json"
 }
 
 run_bench() {
@@ -58,8 +126,8 @@ run_bench() {
     grep -c ' BELOW' "$reports/bench.txt") below, $(grep -c ' FAILED' "$reports/bench.txt") failed"
 }
 
-nvidia-smi --query-gpu=name,driver_version,pcie.link.gen.current,pcie.link.width.current,clocks.sm \
-  --format=csv,noheader
+card=name,driver_version,pcie.link.gen.current,pcie.link.width.current,clocks.sm
+[ -n "${DRY:-}" ] || nvidia-smi --query-gpu="$card" --format=csv,noheader
 for part in "${parts[@]}"; do
   begin=$SECONDS
   "run_$part"
