@@ -280,7 +280,7 @@ TEST(SessionTurns, AnySubmitOfAChangeMayFail) {
     return last;
   };
   const Outputs expected = run(calm, 0);
-  for (int nth = 1; nth <= seeds(300); ++nth) {
+  for (int nth = 1; nth <= seeds(150); ++nth) {
     SCOPED_TRACE("submit " + std::to_string(nth));
     StubRig rig({{"queues", "shuffled"}, {"seed", std::to_string(nth)}});
     ASSERT_TRUE(same_bits(run(rig, static_cast<std::uint64_t>(nth)), expected));
