@@ -211,6 +211,7 @@ Result<SessionOptions> session_options(const PlanOptions& options) {
   out.sequences = options.sequences;
   out.prefill_rows_max = options.prefill_rows;
   out.decode_rows = options.decode_rows;
+  out.placement.phases_take_turns = options.phases_take_turns;
   if (auto checked = check_size(out); !checked) {
     return tl::unexpected(std::move(checked).error());
   }

@@ -30,6 +30,7 @@ struct PlanOptions {
   std::uint32_t page_tokens = 256;
   std::uint32_t prefill_rows = 1024;
   std::uint32_t decode_rows = 1;
+  bool phases_take_turns = false;
   std::string k_type = "f16";
   std::string v_type = "f16";
   std::string arena;

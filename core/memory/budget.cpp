@@ -12,6 +12,7 @@
 #include "memory/budget/placing.hpp"
 #include "memory/budget/refusal.hpp"
 #include "memory/budget/request.hpp"
+#include "memory/budget/rooms.hpp"
 #include "memory/budget/scratch.hpp"
 
 #include <algorithm>
@@ -46,8 +47,8 @@ class Chooser {
 
   // The narrowest chunk in the smaller of its two layouts.
   [[nodiscard]] Plan least() const {
-    Plan resident = resident_layout(basis_, candidates_.back());
-    Plan streaming = streaming_minimum(basis_, candidates_.back());
+    Plan resident = resident_plan(candidates_.back());
+    Plan streaming = minimum_plan(candidates_.back());
     return may_be_resident() && resident.total_bytes() <= streaming.total_bytes()
                ? with_phases(std::move(resident), candidates_.back())
                : with_phases(std::move(streaming), candidates_.back());
@@ -77,7 +78,72 @@ class Chooser {
         rows.prefill.total_bytes() + rows.prefill_tails * basis_.slot_bytes;
     const bool narrow_enough =
         scratch_bytes <= arena_bytes / kScratchShare || &rows == &candidates_.back();
-    return narrow_enough && streaming_minimum(basis_, rows).total_bytes() <= arena_bytes;
+    return narrow_enough && minimum_plan(rows).total_bytes() <= arena_bytes;
+  }
+
+  template <class Layout>
+  [[nodiscard]] Plan laid_out(const Candidate& rows, const Layout& layout) const {
+    return takes_turns()
+               ? with_rooms(
+                     basis_, layout(rows.only(Phase::prefill)), layout(rows.only(Phase::decode)))
+               : layout(rows);
+  }
+
+  [[nodiscard]] bool takes_turns() const { return basis_.request.phases_take_turns; }
+
+  [[nodiscard]] Plan resident_plan(const Candidate& rows) const {
+    return laid_out(rows, [this](const Candidate& of) { return resident_layout(basis_, of); });
+  }
+
+  [[nodiscard]] Plan minimum_plan(const Candidate& rows) const {
+    return laid_out(rows, [this](const Candidate& of) { return streaming_minimum(basis_, of); });
+  }
+
+  // The most that fits, with its prompt; nothing where that takes longer than `most_ns`.
+  [[nodiscard]] std::optional<Plan> streaming_plan(const Candidate& rows, double most_ns) const {
+    if (!takes_turns()) {
+      Plan next = streaming_layout(basis_, rows);
+      return set_prompt(basis_, pool_of(rows), most_ns, next) ? std::optional(std::move(next))
+                                                              : std::nullopt;
+    }
+    const Candidate of = rows.only(Phase::prefill);
+    Plan prefill = room_layout(of);
+    if (!set_prompt(basis_, pool_of(of), most_ns, prefill)) {
+      return std::nullopt;
+    }
+    take_prompt_placement(of, prefill);
+    return with_rooms(basis_, prefill, room_layout(rows.only(Phase::decode)));
+  }
+
+  // What ring and residents have together in the arena.
+  [[nodiscard]] std::uint64_t pool_of(const Candidate& rows) const {
+    const Plan least = streaming_minimum(basis_, rows);
+    return pool_bytes(basis_, usable_arena_bytes(basis_) - least.total_bytes(), least);
+  }
+
+  // A phase alone in the arena: it may hold everything where the other one does not.
+  [[nodiscard]] Plan room_layout(const Candidate& of) const {
+    Plan resident = resident_layout(basis_, of);
+    return may_be_resident() && resident.total_bytes() <= basis_.request.arena_bytes
+               ? resident
+               : streaming_layout(basis_, of);
+  }
+
+  // Prefill's room has the placement that is the best for its prompt, where it fits to the byte.
+  void take_prompt_placement(const Candidate& of, Plan& prefill) const {
+    const Plan as_placed = prefill;
+    PromptPlan& prompt = prefill.prompt;
+    if (prompt.time.chunks != 0 && prefill.mode == PlanMode::streaming) {
+      Placement wanted = prompt.placement;
+      wanted.ring_slots = std::max({wanted.ring_slots, 2U, wanted.group_pages});
+      set_placement(basis_, of, wanted, prefill);
+      if (prefill.total_bytes() > usable_arena_bytes(basis_)) {
+        prefill = as_placed;
+        prompt.time = prompt.as_placed;
+      }
+      prompt.placement = placement_of(prefill);
+      prompt.as_placed = prompt.time;
+    }
   }
 
   // The widest chunk that fits. Where a row's work is known, the narrowest of those that are
@@ -89,13 +155,10 @@ class Chooser {
       if (!fits(rows) || (best && !knows_rows(basis_.request.stream))) {
         continue;
       }
-      const Plan least = streaming_minimum(basis_, rows);
-      Plan next = streaming_layout(basis_, rows);
       const double most_ns =
           best ? best->prompt.time.time_ns : std::numeric_limits<double>::infinity();
-      const std::uint64_t spare_bytes = usable_arena_bytes(basis_) - least.total_bytes();
-      if (set_prompt(basis_, pool_bytes(basis_, spare_bytes, least), most_ns, next)) {
-        best = with_phases(std::move(next), rows);
+      if (auto next = streaming_plan(rows, most_ns)) {
+        best = with_phases(std::move(*next), rows);
       }
     }
     return best;
@@ -107,7 +170,7 @@ class Chooser {
       if (!may_be_resident() || rows.prefill_rows < rows_min) {
         continue;
       }
-      Plan resident = resident_layout(basis_, rows);
+      Plan resident = resident_plan(rows);
       if (resident.total_bytes() <= basis_.request.arena_bytes) {
         return with_phases(std::move(resident), rows);
       }
@@ -203,13 +266,15 @@ Result<Plan> plan(const PlanRequest& request) {
   found.minimum_arena_bytes = minimum_bytes;
   set_host_bytes(*basis, found);
   found.predicted = predicted_step(*basis, found);
-  if (found.prompt.time.chunks == 0) {  // the minimum, or everything resident
+  Plan prefill = entered(found, Phase::prefill);
+  if (prefill.prompt.time.chunks == 0) {  // the minimum, or everything resident
     (void)set_prompt(*basis,
-                     found.ring_slots * found.slot_bytes,
+                     prefill.ring_slots * prefill.slot_bytes,
                      std::numeric_limits<double>::infinity(),
-                     found);
+                     prefill);
   }
-  set_chunk_reason(*basis, found.prefill_rows < candidates.front().prefill_rows, found);
+  set_chunk_reason(*basis, found.prefill_rows < candidates.front().prefill_rows, prefill);
+  found.prompt = std::move(prefill.prompt);
   if (found.pinned_bytes > request.pinnable_bytes) {
     return tl::unexpected(too_little_pinnable(request, found));
   }

@@ -140,6 +140,55 @@ std::vector<std::uint64_t> resident_runs(const StepLoad& load,
   return filler.take();
 }
 
+Placement with_rest(const StepLoad& load,
+                    const Pool& pool,
+                    const Placement& before,
+                    Placement placement,
+                    std::uint64_t pages_max) {
+  const auto left_bytes = [&] {
+    return pool.bytes - std::min(pool.bytes, placed_bytes(load, pool, placement));
+  };
+  if (streamed_bytes(load, placement) == 0 && before.ring_slots > placement.ring_slots &&
+      (before.ring_slots - placement.ring_slots) * pool.slot_bytes <= left_bytes()) {
+    placement.ring_slots = before.ring_slots;
+    placement.group_pages = before.group_pages;
+  }
+  // A window's whole or nothing; then runs, the shortest first, page by page in even rows.
+  std::vector<std::size_t> runs;
+  for (std::size_t layer = 0; layer < load.layers.size(); ++layer) {
+    const LayerLoad& of = load.layers[layer];
+    std::uint64_t& resident = placement.resident_pages[layer];
+    if (of.rolling_pages == 0) {
+      runs.push_back(layer);
+    } else if (resident < of.rolling_pages && of.rolling_pages <= pages_max &&
+               (of.rolling_pages - resident) * of.page_bytes * load.sequences_max <= left_bytes()) {
+      resident = of.rolling_pages;
+    }
+  }
+  for (;;) {
+    std::uint64_t least = pages_max;
+    for (const std::size_t layer : runs) {
+      least = std::min(least, placement.resident_pages[layer]);
+    }
+    std::uint64_t next = pages_max;  // up to which the shortest ones grow together
+    std::uint64_t row_bytes = 0;
+    for (const std::size_t layer : runs) {
+      const std::uint64_t resident = placement.resident_pages[layer];
+      row_bytes += resident == least ? load.layers[layer].page_bytes * load.sequences_max : 0;
+      next = resident > least ? std::min(next, resident) : next;
+    }
+    const std::uint64_t rows =
+        row_bytes == 0 ? 0 : std::min(next - least, left_bytes() / row_bytes);
+    if (rows == 0) {
+      return placement;
+    }
+    for (const std::size_t layer : runs) {
+      std::uint64_t& resident = placement.resident_pages[layer];
+      resident += resident == least ? rows : 0;
+    }
+  }
+}
+
 ResidentForm resident_form(const FormRequest& request) {
   if (request.pages == 0 || request.splits == 0 || request.resident_pages >= request.pages) {
     return ResidentForm::run;

@@ -119,14 +119,6 @@ void learn(const PolicyLimits& limits, const Observation& observation, PolicySta
   }
 }
 
-// The load with what was learnt.
-StepLoad learnt_load(const PolicyState& state, const StepLoad& load) {
-  StepLoad out = load;
-  out.link.bytes_s *= state.link_part;
-  out.jitter_ns += state.late_ns;
-  return out;
-}
-
 bool can_run(const StepLoad& load, const Pool& pool, const Placement& placement) {
   return placed_bytes(load, pool, placement) <= pool.bytes &&
          (streamed_bytes(load, placement) == 0 ||
@@ -134,16 +126,24 @@ bool can_run(const StepLoad& load, const Pool& pool, const Placement& placement)
 }
 
 // Link time of the pages that a change brings: those that become resident, and those that lie
-// elsewhere then. Layers lie behind each other, sequence by sequence: what follows a layer whose
-// number changes moves.
-double moving_ns(const StepLoad& load, const Placement& from, const Placement& to) {
+// elsewhere then, as far as they are there. Layers lie behind each other, sequence by sequence:
+// what follows a layer whose number changes moves.
+double moving_ns(const StepLoad& load,
+                 const std::vector<std::uint64_t>& held_pages,
+                 const Placement& from,
+                 const Placement& to) {
+  const auto held = [&held_pages](std::uint32_t sequence) {
+    return held_pages.empty()             ? UINT64_MAX
+           : sequence < held_pages.size() ? held_pages[sequence]
+                                          : 0;
+  };
   double time_ns = 0.0;
   bool moved = false;
   for (std::uint32_t sequence = 0; sequence < load.sequences_max; ++sequence) {
     for (std::size_t layer = 0; layer < load.layers.size(); ++layer) {
-      const std::uint64_t kept =
-          moved ? 0 : std::min(to.resident_pages[layer], from.resident_pages[layer]);
-      time_ns += static_cast<double>(to.resident_pages[layer] - kept) *
+      const std::uint64_t then = std::min(to.resident_pages[layer], held(sequence));
+      const std::uint64_t kept = moved ? 0 : std::min(then, from.resident_pages[layer]);
+      time_ns += static_cast<double>(then - kept) *
                  link_page_ns(load.link, load.layers[layer].page_bytes, kGroupMax);
       moved = moved || to.resident_pages[layer] != from.resident_pages[layer];
     }
@@ -154,6 +154,7 @@ double moving_ns(const StepLoad& load, const Placement& from, const Placement& t
 // Whether a placement that is not forced should become another, and what is remembered of that.
 DecisionReason weigh(const PolicyLimits& limits,
                      const StepLoad& load,
+                     const std::vector<std::uint64_t>& held_pages,
                      const Placement& target,
                      PolicyState& state) {
   const double now_ns = predict(load, state.placement).step_ns;
@@ -168,7 +169,8 @@ DecisionReason weigh(const PolicyLimits& limits,
   if (state.asked < (growth ? limits.grow_after : limits.shrink_after) || state.cooldown != 0) {
     return DecisionReason::waiting;
   }
-  if ((now_ns - then_ns) * limits.horizon_steps < moving_ns(load, state.placement, target)) {
+  if ((now_ns - then_ns) * limits.horizon_steps <
+      moving_ns(load, held_pages, state.placement, target)) {
     return DecisionReason::not_worth;
   }
   return growth ? DecisionReason::grown_ring : DecisionReason::shrunk_ring;
@@ -191,6 +193,13 @@ bool is_change(DecisionReason reason) {
 }
 
 }  // namespace
+
+StepLoad learnt_load(const PolicyState& state, const StepLoad& load) {
+  StepLoad out = load;
+  out.link.bytes_s *= state.link_part;
+  out.jitter_ns += state.late_ns;
+  return out;
+}
 
 const char* name(DecisionReason reason) {
   switch (reason) {
@@ -234,6 +243,9 @@ Result<PolicyOutcome> policy_step(const PolicyConfig& config,
   if (!target) {
     return tl::unexpected(std::move(target).error());
   }
+  if (observation.pages_max != 0) {
+    target = with_rest(load, pool, state.placement, std::move(*target), observation.pages_max);
+  }
   out.state.cooldown -= out.state.cooldown == 0 ? 0 : 1;
   const bool misses_layer =
       state.begun && observation.whole_layer &&
@@ -245,7 +257,7 @@ Result<PolicyOutcome> policy_step(const PolicyConfig& config,
   } else if (misses_layer || !can_run(load, pool, state.placement)) {
     out.decision.reason = DecisionReason::deadline;
   } else {
-    out.decision.reason = weigh(config.limits, load, *target, out.state);
+    out.decision.reason = weigh(config.limits, load, observation.held_pages, *target, out.state);
   }
   if (is_change(out.decision.reason)) {
     out.decision.changed = !state.begun || *target != state.placement;
@@ -257,6 +269,7 @@ Result<PolicyOutcome> policy_step(const PolicyConfig& config,
   out.state.phase = observation.phase;
   out.decision.placement = out.state.placement;
   out.decision.predicted = predict(load, out.state.placement);
+  out.decision.stayed = state.begun ? predict(load, state.placement) : out.decision.predicted;
   return out;
 }
 

@@ -26,8 +26,8 @@ class LayerAttention {
               asked_.caps,
               part,
               {state.parent,
-               state.states_lease.range().offset,
-               state.accumulators_lease.range().offset,
+               state.states.offset,
+               state.accumulators.offset,
                state.step->phase == Phase::decode ? state.plan.decode_splits_in_flight
                                                   : state.plan.prefill_splits_in_flight}),
         all_open_(call_.all_open()) {}
@@ -178,7 +178,7 @@ class LayerAttention {
     args.soft_cap = rows_.soft_cap;
     args.sinks = rows_.sinks;
     args.slopes = rows_.slopes;
-    args.workspace = state_.workspace_lease.range();
+    args.workspace = state_.workspace;
     return args;
   }
 
@@ -195,10 +195,11 @@ class LayerAttention {
 // and keep few blocks busy where few splits stream.
 bool SessionState::fits_at_once(std::uint32_t layer) const {
   const PartAhead ahead = prefetch->part_ahead(plan.pages[layer].tile_tokens);
-  // Spans: the resident run, the first streamed page, the tail, and two for each cut tile.
+  // Spans: resident runs, the first streamed page, the tail, and two for each cut tile.
   return ahead.units + std::max(ahead.units, ahead.next_units) <= ring->count() &&
          ahead.units <= pages_at_once(plan) &&
-         2 * ahead.cut_units + 3 <= asked(layer, step->phase).shape.spans_max;
+         2 * ahead.cut_units + 1 + resident_runs_max(options) <=
+             asked(layer, step->phase).shape.spans_max;
 }
 
 // Everything that the rows see in one submit.

@@ -79,6 +79,7 @@ Result<void> Session::load(SequenceId sequence, std::uint64_t tokens, const Page
     return filled;
   }
   history.load(tokens);
+  state.sequences[sequence].observed_tokens = tokens;
   std::fill(state.sequences[sequence].missing.begin(),
             state.sequences[sequence].missing.end(),
             kAllPages);

@@ -53,55 +53,116 @@ Result<void> SessionState::count_link(const StepObservation& seen) {
   return {};
 }
 
+// How fast sequences grow in decode steps, cuts taken off. Rows of prompts are no growth.
+void SessionState::observe_growth() {
+  const std::uint64_t steps = std::exchange(decode_steps, 0);
+  for (Sequence& sequence : sequences) {
+    const std::uint64_t tokens = sequence.live ? sequence.history.committed_tokens() : 0;
+    const std::uint64_t before = std::exchange(sequence.observed_tokens, tokens);
+    if (steps != 0) {
+      const std::uint64_t gained = tokens - std::min(tokens, before);
+      sequence.growth_tokens = std::min(static_cast<double>(gained) / static_cast<double>(steps),
+                                        static_cast<double>(plan.decode_rows));
+    }
+  }
+}
+
+// A decode step of the sequences that there are, half way through the time in which a change must
+// pay; without any, of the full context.
+Observation SessionState::observation_of(const StepObservation& seen) const {
+  Observation out;
+  out.load = step_load(plan_request(backend, options), plan);
+  out.counters = link_counters;
+  for (LayerLoad& layer : out.load.layers) {
+    const double gap_ns = seen.gap_ns.value_or(layer.gap_ns);
+    layer.gap_ns = is_duration(gap_ns) ? gap_ns : layer.gap_ns;
+  }
+  const double context = static_cast<double>(options.context_tokens);
+  const double steps = std::clamp(options.placement.limits.horizon_steps / 2.0, 0.0, context);
+  std::vector<std::uint64_t> pages;
+  for (const Sequence& sequence : sequences) {
+    out.held_pages.push_back(0);
+    if (sequence.live) {
+      const std::uint64_t tokens = sequence.history.committed_tokens();
+      const double then =
+          std::min(context, static_cast<double>(tokens) + sequence.growth_tokens * steps);
+      out.held_pages.back() = (tokens + page_tokens() - 1) / page_tokens();
+      pages.push_back((static_cast<std::uint64_t>(then) + page_tokens() - 1) / page_tokens());
+    }
+  }
+  if (!pages.empty()) {
+    out.load.sequence_pages = std::move(pages);
+  }
+  out.pages_max = plan.pages_a_sequence;
+  return out;
+}
+
+// Cuts what the policy asks for to what the arena holds to the byte: alignment of the sequences'
+// parts may take the last slots or pages. A ring is asked for where everything is resident too:
+// slots for a group cost next to nothing.
+bool SessionState::fits(Placement& wanted) const {
+  wanted.ring_slots = std::max(wanted.ring_slots, std::max(2U, wanted.group_pages));
+  while (!replaced(plan, options.sequences, wanted)) {
+    if (wanted.ring_slots <= std::max(2U, 2 * wanted.group_pages)) {
+      return false;
+    }
+    --wanted.ring_slots;
+  }
+  return true;
+}
+
+// What ring and residents have, but for what their alignment may take; what is there fits.
+Pool SessionState::pool_of(const StepLoad& load) const {
+  const std::uint64_t parts = options.sequences * (plan.rooms.empty() ? 1ULL : 2ULL) + 1;
+  const std::uint64_t bytes =
+      plan.regions.resident_bytes + plan.regions.slots_bytes - plan.tail_slots * plan.slot_bytes;
+  Pool pool{bytes - std::min(bytes, parts * plan.alignment), plan.slot_bytes};
+  pool.bytes = std::max(pool.bytes, placed_bytes(load, pool, placement_of(plan)));
+  return pool;
+}
+
 Result<Decision> SessionState::observe(const StepObservation& seen) {
   if (auto counted = count_link(seen); !counted) {
     return tl::unexpected(std::move(counted).error());
   }
-  const PlanRequest request = plan_request(backend, options);
-  Observation observation{last_phase, step_load(request, plan), link_counters, std::nullopt};
-  for (LayerLoad& layer : observation.load.layers) {
-    const double gap_ns = seen.gap_ns.value_or(layer.gap_ns);
-    layer.gap_ns = is_duration(gap_ns) ? gap_ns : layer.gap_ns;
-  }
-  Decision decision;
-  decision.placement = placement_of(plan);
-  if (plan.mode == PlanMode::resident) {
-    decision.predicted = predict(observation.load, decision.placement);
-    return decision;
+  observe_growth();
+  const Observation observation = observation_of(seen);
+  Decision kept;
+  kept.placement = placement_of(plan);
+  kept.predicted = kept.stayed = predict(observation.load, kept.placement);
+  // A prompt's placement is the plan's: a step's time says nothing about it, nor its groups about a
+  // step's.
+  if (plan.mode == PlanMode::resident || last_phase == Phase::prefill ||
+      (!plan.rooms.empty() && plan.phase == Phase::prefill)) {
+    policy.baseline = link_counters;
+    return kept;
   }
   PolicyState state = policy;
-  if (!state.begun) {  // the plan's placement is the policy's first
-    state.begun = true;
-    state.phase = last_phase;
-    state.placement = decision.placement;
-  }
-  const Pool pool{
-      plan.regions.resident_bytes + plan.regions.slots_bytes - plan.tail_slots * plan.slot_bytes,
-      plan.slot_bytes};
+  state.begun = true;  // the plan's placement is the policy's first; another one the engine's
+  state.placement = kept.placement;
+  const Pool pool = pool_of(observation.load);
   auto outcome = policy_step({pool, pool, options.placement.limits}, state, observation);
   if (!outcome) {
     return tl::unexpected(std::move(outcome).error());
   }
-  // A ring of everything resident is not asked for: slots for a group cost next to nothing.
-  Placement& wanted = outcome->decision.placement;
-  wanted.ring_slots = std::max(wanted.ring_slots, std::max(2U, wanted.group_pages));
-  if (outcome->decision.changed) {
-    // Alignment of the sequences' parts may take the last slots of the ring.
-    while (wanted.ring_slots > std::max(2U, 2 * wanted.group_pages) &&
-           !replaced(plan, options.sequences, wanted)) {
-      --wanted.ring_slots;
-    }
-    outcome->decision.changed = replaced(plan, options.sequences, wanted).has_value();
+  Decision& decision = outcome->decision;
+  if (decision.changed) {
+    const StepLoad load = learnt_load(outcome->state, observation.load);
+    decision.changed = fits(decision.placement);
+    decision.predicted = predict(load, decision.placement);
+    decision.changed = decision.changed && decision.predicted.step_ns <= decision.stayed.step_ns;
   }
-  if (outcome->decision.changed) {
-    if (auto moved = place(wanted); !moved) {
+  if (decision.changed) {
+    if (auto moved = place(decision.placement); !moved) {
       return tl::unexpected(std::move(moved).error());
     }
-    plan.predicted = outcome->decision.predicted;
+    plan.predicted = decision.predicted;
+  } else {
+    decision.predicted = decision.stayed;
   }
   policy = std::move(outcome->state);
-  policy.placement = outcome->decision.placement = placement_of(plan);
-  return std::move(outcome->decision);
+  policy.placement = decision.placement = placement_of(plan);
+  return std::move(decision);
 }
 
 Result<Decision> Session::observe(const StepObservation& seen) {

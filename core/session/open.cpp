@@ -25,9 +25,9 @@ constexpr std::uint32_t kPrefillItems = 8;
 constexpr std::uint32_t kTilesAtOnceMax = 3072;
 
 // Tokens of a wave lie in at most two spans a fetched unit (rows from the midst of a tile are one
-// alone), one for the tail, two for resident pages, which may roll.
+// alone), one for the tail, and those of the resident pages.
 std::uint32_t spans_max(const SessionOptions& options) {
-  return 2 * std::max(options.stream.group_pages, kGroupPagesMax) + 3;
+  return 2 * std::max(options.stream.group_pages, kGroupPagesMax) + 1 + resident_runs_max(options);
 }
 
 // The most that one submit of this session can hold, so that the backend allocates nothing later.
@@ -36,8 +36,7 @@ kvspan_prepare_t limits_of(const Plan& plan,
                            const SessionOptions& options) {
   const std::uint32_t rows = std::max(plan.prefill_rows, plan.decode_rows);
   const std::uint32_t sequences = options.sequences;
-  const std::uint32_t group =
-      options.placement.changes ? std::max(plan.group_pages, kGroupPagesMax) : plan.group_pages;
+  const std::uint32_t group = group_pages_max(plan, options.placement);
   const std::uint32_t tails = tail_pages(rows, plan.pages.front().page_tokens);
   kvspan_prepare_t request{};
   request.struct_size = sizeof request;
@@ -54,9 +53,16 @@ kvspan_prepare_t limits_of(const Plan& plan,
   const PageLayout& page = plan.pages.front();
   const std::uint32_t tiles = page.page_tokens / page.tile_tokens;  // a page, of every layer alike
   Plan widest = plan;                                               // of the rings that it may get
+  for (const PhaseRoom& room : plan.rooms) {
+    widest.ring_slots = std::max(widest.ring_slots, room.placement.ring_slots);
+  }
   if (options.placement.changes) {
-    widest.ring_slots = static_cast<std::uint32_t>(
-        (plan.regions.resident_bytes + plan.regions.slots_bytes) / plan.slot_bytes);
+    for (const Phase phase : {Phase::prefill, Phase::decode}) {
+      const PlanRegions regions = entered(plan, phase).regions;
+      const std::uint64_t pool_bytes = regions.resident_bytes + regions.slots_bytes;
+      widest.ring_slots =
+          std::max(widest.ring_slots, static_cast<std::uint32_t>(pool_bytes / plan.slot_bytes));
+    }
   }
   const std::uint32_t pages = std::max({group, pages_at_once(widest), 1U}) + tails;
   request.page_list_max = 2 * tiles * entries * pages;
@@ -64,6 +70,19 @@ kvspan_prepare_t limits_of(const Plan& plan,
 }
 
 }  // namespace
+
+std::uint32_t resident_runs_max(const SessionOptions& options) {
+  return options.placement.phases_take_turns ? 3 : 2;
+}
+
+std::uint32_t group_pages_max(const Plan& plan, const PlacementOptions& options) {
+  std::uint32_t most =
+      options.changes ? std::max(plan.group_pages, kGroupPagesMax) : plan.group_pages;
+  for (const PhaseRoom& room : plan.rooms) {
+    most = std::max(most, room.placement.group_pages);
+  }
+  return most;
+}
 
 std::uint32_t pages_at_once(const Plan& plan) {
   const PageLayout& page = plan.pages.front();
@@ -150,6 +169,7 @@ PlanRequest plan_request(const Backend& backend, const SessionOptions& options) 
   request.rewind_tokens = options.rewind_tokens;
   request.capabilities = capabilities_of(backend, options);
   request.stream = options.stream;
+  request.phases_take_turns = options.placement.phases_take_turns;
   request.import_alignment = backend.info().import_alignment;
   return request;
 }
@@ -233,7 +253,7 @@ Result<void> SessionState::check_alignment() {
   return {};
 }
 
-// The one allocation, its regions and their leases.
+// The one allocation; its regions are the turns' to lay out.
 Result<void> SessionState::make_arena() {
   auto memory = backend.allocate(KVSPAN_MEMORY_DEVICE, plan.regions.total_bytes());
   if (!memory) {
@@ -249,70 +269,6 @@ Result<void> SessionState::make_arena() {
   }
   parent = memory->detach();
   arena.emplace(std::move(*made));
-
-  if (auto committed = commit_regions(plan.regions); !committed) {
-    return committed;
-  }
-  if (auto acquired = acquire_regions(plan.regions); !acquired) {
-    return acquired;
-  }
-  return check_scratch();
-}
-
-// Regions of the arena, in the plan's order.
-Result<void> SessionState::commit_regions(const PlanRegions& regions) {
-  const std::uint64_t sizes[] = {regions.resident_bytes,
-                                 regions.slots_bytes,
-                                 regions.states_bytes,
-                                 regions.accumulators_bytes,
-                                 regions.workspace_bytes};
-  if (auto begun = arena->begin(); !begun) {
-    return begun;
-  }
-  std::uint64_t id = kResidentRegion;
-  for (const std::uint64_t size_bytes : sizes) {
-    if (size_bytes != 0) {
-      auto region = arena->reserve(id, size_bytes, plan.alignment);
-      if (!region) {
-        return tl::unexpected(std::move(region).error());
-      }
-    }
-    ++id;
-  }
-  return arena->commit();
-}
-
-Result<void> SessionState::acquire_regions(const PlanRegions& regions) {
-  const std::pair<std::uint64_t, Lease*> wanted[] = {
-      {regions.resident_bytes, &resident_lease},
-      {regions.slots_bytes, &slots_lease},
-      {regions.states_bytes, &states_lease},
-      {regions.accumulators_bytes, &accumulators_lease},
-      {regions.workspace_bytes, &workspace_lease}};
-  std::uint64_t id = kResidentRegion;
-  for (const auto& [size_bytes, lease] : wanted) {
-    if (size_bytes != 0) {
-      auto acquired = arena->acquire(id);
-      if (!acquired) {
-        return tl::unexpected(std::move(acquired).error());
-      }
-      *lease = std::move(*acquired);
-    }
-    ++id;
-  }
-  return {};
-}
-
-// run() takes states, accumulators and workspace as one range: they follow each other.
-Result<void> SessionState::check_scratch() const {
-  std::uint64_t at = states_lease.range().offset + plan.regions.states_bytes;
-  for (const Lease* lease : {&accumulators_lease, &workspace_lease}) {
-    if (lease->range().bytes != 0 && lease->range().offset != at) {
-      return tl::unexpected(error_of(
-          Errc::internal, "scratch regions are apart in the arena; report this bug", "session"));
-    }
-    at += lease->range().bytes;
-  }
   return {};
 }
 
@@ -330,26 +286,29 @@ Result<void> SessionState::make_streams() {
   }
   lanes.emplace(std::move(*created));
   make_calls();
-  make_slots();
   return {};
 }
 
-// Slots and places of resident pages as the plan has them, with nothing in them.
-void SessionState::make_slots() {
-  resident_firsts.clear();
-  std::uint32_t places = 0;
-  for (const std::uint32_t pages : plan.resident_pages) {
-    resident_firsts.push_back(places);
-    places += pages;
+Places SessionState::places_of(const Plan& of) {
+  Places out;
+  for (const std::uint32_t pages : of.resident_pages) {
+    out.resident_firsts.push_back(out.resident_count);
+    out.resident_count += pages;
   }
-  for (Sequence& sequence : sequences) {
-    sequence.resident.assign(places, Hazard{});
-  }
-  ring.emplace(0, plan.ring_slots);
-  tails.emplace(plan.ring_slots, plan.tail_slots);
-  prefetch.emplace(*ring, [this](const PageGroup& group, const std::vector<std::uint32_t>& slots) {
-    return fetch(group, slots);
-  });
+  out.ring = std::make_unique<SlotRing>(0, of.ring_slots);
+  out.tails = std::make_unique<TailSlots>(of.ring_slots, of.tail_slots);
+  out.prefetch = std::make_unique<Prefetcher>(
+      *out.ring, [this](const PageGroup& group, const std::vector<std::uint32_t>& slots) {
+        return fetch(group, slots);
+      });
+  return out;
+}
+
+void SessionState::swap_places(Places& other) {
+  ring.swap(other.ring);
+  tails.swap(other.tails);
+  prefetch.swap(other.prefetch);
+  resident_firsts.swap(other.resident_firsts);
 }
 
 void SessionState::make_calls() {

@@ -48,8 +48,11 @@ void SessionState::add_resident(Wave& wave, std::uint32_t layer, const StepPart&
   const std::uint64_t total = part.first_token + part.rows;
   const std::uint64_t count = plan.resident_pages[layer];
   for (std::uint64_t page = pages.begin; page < pages.end;) {
-    // Up to the end of the layer's places; a window that rolls goes on at their beginning.
-    const std::uint64_t end = std::min(pages.end, page + count - page % count);
+    // Up to the end of the part that phases keep, or of the layer's places; a window that rolls
+    // goes on at their beginning.
+    const std::uint64_t place = page % count;
+    const std::uint64_t kept = plan.kept_pages[layer];
+    const std::uint64_t end = std::min(pages.end, page + (place < kept ? kept : count) - place);
     wave.add_run({page * page_tokens(), std::min(end * page_tokens(), total)},
                  resident_page(part.sequence, layer, page).offset);
     page = end;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another placement between two steps. Everything in flight settles, then regions, slots and places
-// are laid out anew in the same arena; pages that are not where they were come from the host when
-// the next step of their sequence begins (resident.cpp). Read next: observe.cpp (who asks for it).
+// Another placement or phase between two steps. Everything in flight settles, then regions, slots
+// and places are laid out anew in the same arena (turns.cpp); pages that are not where they were
+// come from the host when the next step of their sequence begins (resident.cpp). Read next:
+// observe.cpp (who asks for it).
 #include "state.hpp"
+#include "turns.hpp"
 
 #include <algorithm>
 #include <string>
@@ -10,40 +12,15 @@
 
 namespace kvspan {
 
-// Nothing names the regions: all work has settled. On failure they are as they were.
-Result<void> SessionState::move_regions(const PlanRegions& regions) {
-  for (Lease* lease :
-       {&resident_lease, &slots_lease, &states_lease, &accumulators_lease, &workspace_lease}) {
-    *lease = {};
+// What a change answers: where it failed because work before it did, sequences fall back.
+Result<void> SessionState::settled_or(Result<void> changed) {
+  if (changed) {
+    return changed;
   }
-  auto committed = commit_regions(regions);
-  if (!committed) {
-    (void)arena->rollback();
+  if (!lanes->health()) {
+    return tl::unexpected(fail_behind(std::move(changed).error()));
   }
-  if (auto acquired = acquire_regions(committed ? regions : plan.regions); !acquired) {
-    return acquired;
-  }
-  return committed;
-}
-
-// Which resident pages the next plan has elsewhere than this one, or did not have.
-void SessionState::mark_moved(const Plan& next) {
-  for (std::uint32_t sequence = 0; sequence < sequences.size(); ++sequence) {
-    for (std::size_t layer = 0; layer < plan.pages.size(); ++layer) {
-      PageRange& missing = sequences[sequence].missing[layer];
-      const std::uint32_t before = plan.resident_pages[layer];
-      const std::uint32_t now = next.resident_pages[layer];
-      const bool stays = sequence * plan.resident_sequence_bytes + plan.resident_offsets[layer] ==
-                         sequence * next.resident_sequence_bytes + next.resident_offsets[layer];
-      if (!stays || (before != now && plan.rolling_pages[layer] != 0)) {
-        missing = kAllPages;
-      } else if (now > before) {
-        missing = missing.begin == missing.end
-                      ? PageRange{before, now}
-                      : PageRange{std::min<std::uint64_t>(missing.begin, before), UINT64_MAX};
-      }
-    }
-  }
+  return changed;
 }
 
 Result<void> SessionState::place(const Placement& placement) {
@@ -51,8 +28,7 @@ Result<void> SessionState::place(const Placement& placement) {
   if (!next) {
     return tl::unexpected(std::move(next).error());
   }
-  const std::uint32_t group_max =
-      options.placement.changes ? std::max(kGroupPagesMax, plan.group_pages) : plan.group_pages;
+  const std::uint32_t group_max = group_pages_max(plan, options.placement);
   if (placement.group_pages > group_max) {
     return tl::unexpected(Error{Errc::too_large,
                                 "groups of " + std::to_string(placement.group_pages) +
@@ -66,20 +42,22 @@ Result<void> SessionState::place(const Placement& placement) {
   if (auto healthy = check_health(); !healthy) {
     return healthy;
   }
-  if (auto drained = lanes->drain(); !drained) {
-    return drained;
+  if (auto changed = settled_or(turns->relay(std::move(*next))); !changed) {
+    return changed;
   }
-  if (auto healthy = lanes->health(); !healthy) {
-    return tl::unexpected(fail_behind(std::move(healthy).error()));
-  }
-  if (auto moved = move_regions(next->regions); !moved) {
-    return moved;
-  }
-  drop_primed();
-  mark_moved(*next);
-  plan = std::move(*next);
-  make_slots();
   ++counters.placement_changes;
+  return {};
+}
+
+Result<void> SessionState::enter(Phase phase) {
+  if (turns->is_in(phase)) {
+    return {};
+  }
+  const bool moves = !plan.rooms.empty();
+  if (auto changed = settled_or(turns->enter(phase)); !changed) {
+    return changed;
+  }
+  counters.phase_changes += moves ? 1U : 0U;
   return {};
 }
 
@@ -95,6 +73,18 @@ Result<void> Session::place(const Placement& placement) {
                                    "placement"));
   }
   return state.place(placement);
+}
+
+Result<void> Session::enter(Phase phase) {
+  SessionState& state = *state_;
+  if (state.step) {
+    return tl::unexpected(
+        Error{Errc::busy, "a step is open; commit or cancel it first", 0, 0, 0, "session"});
+  }
+  if (auto healthy = state.check_health(); !healthy) {
+    return healthy;
+  }
+  return state.enter(phase);
 }
 
 }  // namespace kvspan

@@ -22,9 +22,13 @@ DevicePage SessionState::resident_page(std::uint32_t sequence,
                                        std::uint32_t layer,
                                        std::uint64_t page) {
   const std::uint64_t slot = page % plan.resident_pages[layer];
-  const std::uint64_t offset = resident_lease.range().offset +
-                               sequence * plan.resident_sequence_bytes +
-                               plan.resident_offsets[layer] + slot * plan.pages[layer].page_bytes;
+  const std::uint64_t kept = plan.kept_pages[layer];
+  const std::uint64_t page_bytes = plan.pages[layer].page_bytes;
+  const std::uint64_t offset =
+      slot < kept ? kept_lease.range().offset + sequence * plan.kept_sequence_bytes +
+                        plan.kept_offsets[layer] + slot * page_bytes
+                  : resident_lease.range().offset + sequence * plan.resident_sequence_bytes +
+                        plan.resident_offsets[layer] + (slot - kept) * page_bytes;
   return {offset, &sequences[sequence].resident[resident_firsts[layer] + slot]};
 }
 

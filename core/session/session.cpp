@@ -4,6 +4,7 @@
 #include "kvspan/core/session/session.hpp"
 
 #include "state.hpp"
+#include "turns.hpp"
 
 #include <algorithm>
 #include <string>
@@ -16,6 +17,9 @@ Session::Session(std::unique_ptr<SessionState> state) : state_(std::move(state))
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
+
+SessionState::SessionState(Backend device_backend, SessionOptions session_options)
+    : backend(std::move(device_backend)), options(std::move(session_options)) {}
 
 SessionState::~SessionState() {
   if (lanes) {
@@ -41,6 +45,10 @@ Result<Session> Session::open(const Backend& backend, const SessionOptions& opti
   }
   if (done) {
     done = state->make_streams();
+  }
+  if (done) {
+    state->turns = std::make_unique<Turns>(*state);
+    done = state->turns->begin();
   }
   if (!done) {
     return tl::unexpected(std::move(done).error());
@@ -136,6 +144,8 @@ Result<SequenceId> Session::add_sequence() {
     if (!state.sequences[id].live) {
       state.sequences[id].live = true;
       state.sequences[id].missing.assign(state.plan.pages.size(), PageRange{});
+      state.sequences[id].observed_tokens = 0;
+      state.sequences[id].growth_tokens = 0.0;
       return id;
     }
   }
@@ -150,7 +160,9 @@ Result<SequenceId> Session::add_sequence() {
                     std::vector<Hazard>(resident),
                     std::vector<PageRange>(state.plan.pages.size()),
                     0,
-                    true};
+                    true,
+                    0,
+                    0.0};
   state.sequences.push_back(std::move(sequence));
   return static_cast<SequenceId>(state.sequences.size() - 1);
 }

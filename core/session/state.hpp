@@ -7,6 +7,8 @@
 #include "kvspan/core/history/host_pages.hpp"
 #include "kvspan/core/history/sequence_history.hpp"
 #include "kvspan/core/memory/arena.hpp"
+#include "kvspan/core/memory/transition.hpp"
+#include "kvspan/core/memory/workspace.hpp"
 #include "kvspan/core/session/session.hpp"
 #include "kvspan/core/stream/prefetch.hpp"
 #include "kvspan/core/stream/row_groups.hpp"
@@ -25,13 +27,15 @@
 
 namespace kvspan {
 
-// Regions of the arena, in the plan's order.
+// Regions of the arena. They lie in the order kept, resident, slots, scratch: what keeps its
+// contents is placed first.
 enum RegionId : std::uint64_t {
-  kResidentRegion = 1,
+  kResidentRegion = 1,  // resident pages that one phase has beside those that all keep
   kSlotsRegion,
-  kStatesRegion,
-  kAccumulatorsRegion,
-  kWorkspaceRegion
+  kScratchRegion,  // states, accumulators, workspace
+  // Resident pages that stay where they are in every phase. As many other pages are another
+  // resource: ids from here on.
+  kKeptRegion
 };
 
 // Pages [begin, end) of a layer.
@@ -48,6 +52,8 @@ struct Sequence {
   std::vector<PageRange> missing;  // [layer] pages that are not in their resident places
   std::uint64_t filled = 0;        // of the upload lane: behind it came those that were not
   bool live = false;
+  std::uint64_t observed_tokens = 0;  // by the last observation, and of prompts since
+  double growth_tokens = 0.0;         // of a decode step, as observed
 };
 
 // One sequence's part of the open step.
@@ -59,7 +65,38 @@ struct StepPart {
   std::uint64_t complete_tokens = 0;  // of those, on their way to the host or there
 };
 
+// A step's work, under way while this lives.
+class StepWork {
+ public:
+  StepWork() = default;
+
+  StepWork(Transition& transition, std::uint64_t work) : transition_(&transition), work_(work) {}
+
+  StepWork(StepWork&& other) noexcept
+      : transition_(std::exchange(other.transition_, nullptr)), work_(other.work_) {}
+
+  StepWork& operator=(StepWork&& other) noexcept {
+    std::swap(transition_, other.transition_);
+    std::swap(work_, other.work_);
+    return *this;
+  }
+
+  StepWork(const StepWork&) = delete;
+  StepWork& operator=(const StepWork&) = delete;
+
+  ~StepWork() {
+    if (transition_ != nullptr) {
+      (void)transition_->finish(work_);
+    }
+  }
+
+ private:
+  Transition* transition_ = nullptr;
+  std::uint64_t work_ = 0;
+};
+
 struct Step {
+  StepWork work;
   Phase phase = Phase::decode;
   std::vector<StepPart> parts;
   std::uint32_t layers_written = 0;
@@ -82,12 +119,29 @@ struct PageRows {
   std::uint32_t engine_row = 0;  // in the engine's buffers
 };
 
+// Slots and places of resident pages as a plan has them, with nothing in them.
+struct Places {
+  std::unique_ptr<SlotRing> ring;
+  std::unique_ptr<TailSlots> tails;
+  std::unique_ptr<Prefetcher> prefetch;
+  std::vector<std::uint32_t> resident_firsts;  // [layer] index of its first resident hazard
+  std::uint32_t resident_count = 0;            // of a sequence
+};
+
 class LayerAttention;  // attend.cpp
+class Turns;           // turns.hpp
 class Wave;
 struct PagePlaces;  // byte_runs.hpp
 
 // Fetched pages that one submit reads at most: what fits_at_once() allows, and what is prepared.
 [[nodiscard]] std::uint32_t pages_at_once(const Plan& plan);
+
+// Runs in which a layer's resident pages lie at most: two where a window rolls in them or where
+// phases cut them, three where both.
+[[nodiscard]] std::uint32_t resident_runs_max(const SessionOptions& options);
+
+// Of the placements that a session may get: what the backend is prepared for.
+[[nodiscard]] std::uint32_t group_pages_max(const Plan& plan, const PlacementOptions& options);
 
 // What a backend was asked for a layer in a phase, and its answer.
 struct AskedShape {
@@ -96,8 +150,7 @@ struct AskedShape {
 };
 
 struct SessionState {
-  SessionState(Backend device_backend, SessionOptions session_options)
-      : backend(std::move(device_backend)), options(std::move(session_options)) {}
+  SessionState(Backend device_backend, SessionOptions session_options);
 
   SessionState(const SessionState&) = delete;
   SessionState& operator=(const SessionState&) = delete;
@@ -111,11 +164,9 @@ struct SessionState {
   Result<void> record_shapes();
   Result<void> check_alignment();
   Result<void> make_arena();
-  [[nodiscard]] Result<void> check_scratch() const;
-  Result<void> commit_regions(const PlanRegions& regions);
-  Result<void> acquire_regions(const PlanRegions& regions);
   Result<void> make_streams();
-  void make_slots();
+  Places places_of(const Plan& of);
+  void swap_places(Places& other);
   void make_calls();
   Result<void> recover();
   void replace_lanes(Lanes fresh);
@@ -146,12 +197,16 @@ struct SessionState {
 
   // ---- place.cpp
   Result<void> place(const Placement& placement);
-  Result<void> move_regions(const PlanRegions& regions);
-  void mark_moved(const Plan& next);
+  Result<void> enter(Phase phase);
+  Result<void> settled_or(Result<void> changed);
 
   // ---- observe.cpp
   Result<void> count_link(const StepObservation& seen);
   Result<Decision> observe(const StepObservation& seen);
+  void observe_growth();
+  [[nodiscard]] Observation observation_of(const StepObservation& seen) const;
+  [[nodiscard]] bool fits(Placement& wanted) const;
+  [[nodiscard]] Pool pool_of(const StepLoad& load) const;
 
   // ---- step.cpp
   Result<void> check_health();
@@ -215,10 +270,7 @@ struct SessionState {
   // What a call of `run` may use: states and accumulators of split calls included, which are never
   // in use then.
   [[nodiscard]] kvspan_range_t run_workspace() const {
-    const PlanRegions& regions = plan.regions;
-    return {parent,
-            states_lease.range().offset,
-            regions.states_bytes + regions.accumulators_bytes + regions.workspace_bytes};
+    return {parent, states.offset, plan.regions.scratch_bytes()};
   }
 
   [[nodiscard]] const AskedShape& asked(std::uint32_t layer, Phase phase) const {
@@ -230,24 +282,28 @@ struct SessionState {
   Plan plan;
   kvspan_copy_limits_t limits{};
   std::uint64_t prepared_device_bytes = 0;
-  std::vector<AskedShape> prefill_shapes;      // [layer]
-  std::vector<AskedShape> decode_shapes;       // [layer]
-  std::vector<std::uint32_t> resident_firsts;  // [layer] index of the layer's first resident hazard
+  std::vector<AskedShape> prefill_shapes;  // [layer]
+  std::vector<AskedShape> decode_shapes;   // [layer]
 
   std::optional<Arena> arena;
+  Lease kept_lease;
   Lease resident_lease;
   Lease slots_lease;
-  Lease states_lease;
-  Lease accumulators_lease;
-  Lease workspace_lease;
+  Workspace scratch;
+  kvspan_range_t states{};  // pieces of scratch
+  kvspan_range_t accumulators{};
+  kvspan_range_t workspace{};
   kvspan_memory_t* parent = nullptr;
 
   std::optional<CheckedCalls> calls;
   std::optional<HostPages> host;
   std::vector<Sequence> sequences;  // [SequenceId]
-  std::optional<SlotRing> ring;
-  std::optional<TailSlots> tails;
-  std::optional<Prefetcher> prefetch;
+  std::unique_ptr<SlotRing> ring;
+  std::unique_ptr<TailSlots> tails;
+  std::unique_ptr<Prefetcher> prefetch;
+  std::vector<std::uint32_t> resident_firsts;  // [layer] index of the layer's first resident hazard
+  std::unique_ptr<Turns> turns;
+  const Plan* next_plan = nullptr;  // of the change under way
   std::optional<Step> step;
   bool failed = false;
   LostPoints lost_points;
@@ -255,6 +311,7 @@ struct SessionState {
   Phase last_phase = Phase::decode;  // of the last step
   std::uint64_t groups_attended = 0;
   std::uint64_t groups_observed = 0;  // of those, told the policy
+  std::uint64_t decode_steps = 0;     // since the last observation
   std::uint64_t untrue_observations = 0;
   LinkCounters link_counters;
   PolicyState policy;

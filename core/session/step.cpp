@@ -3,6 +3,7 @@
 // one.
 #include "byte_runs.hpp"
 #include "state.hpp"
+#include "turns.hpp"
 
 #include <algorithm>
 #include <string>
@@ -29,6 +30,14 @@ void add_segment(std::vector<kvspan_segment_t>& segments, const kvspan_segment_t
     }
   }
   segments.push_back(next);
+}
+
+std::uint32_t most_rows(std::span<const StepRows> rows) {
+  std::uint32_t most = 0;
+  for (const StepRows& part : rows) {
+    most = std::max(most, part.rows);
+  }
+  return most;
 }
 
 Error wrong_step(std::string message) {
@@ -236,6 +245,9 @@ Result<std::uint64_t> SessionState::fetch(const PageGroup& group,
 // Work behind earlier commits may have failed since: then those commits fell, and the engine must
 // know before it hands in rows for positions that are not there any more.
 Result<void> SessionState::check_health() {
+  if (auto open = turns->check_open(); !open) {
+    return open;
+  }
   if (failed) {
     std::vector<std::uint64_t> told;
     for (const Sequence& sequence : sequences) {
@@ -282,6 +294,9 @@ Result<void> Session::begin_step(std::span<const StepRows> rows, Phase phase) {
   if (auto checked = state.check_step(rows, phase); !checked) {
     return checked;
   }
+  if (auto entered = state.enter(phase); !entered) {
+    return entered;
+  }
   Step step;
   step.phase = phase;
   std::uint32_t first_row = 0;
@@ -301,6 +316,11 @@ Result<void> Session::begin_step(std::span<const StepRows> rows, Phase phase) {
     step.parts.push_back({part.sequence, part.rows, first_row, tokens, tokens});
     first_row += part.rows;
   }
+  auto work = state.turns->admit(most_rows(rows), static_cast<std::uint32_t>(rows.size()));
+  if (!work) {
+    return tl::unexpected(std::move(work).error());
+  }
+  step.work = std::move(*work);
   const std::uint32_t kept = state.ring->taken();
   state.prefetch->demand(state.demanded(step.parts, phase), state.demanded_next(step));
   state.counters.primed_pages_dropped += kept - state.ring->taken();
@@ -339,6 +359,8 @@ Result<void> Session::commit(std::span<const std::uint32_t> accepted) {
     SequenceHistory& history = state.sequences[step.parts[index].sequence].history;
     history.commit(accepted[index], published);
     const std::uint64_t tokens = history.committed_tokens();
+    state.sequences[step.parts[index].sequence].observed_tokens +=
+        phase == Phase::prefill ? accepted[index] : 0;
     // Complete pages are fetched from now on like all others; pages of rejected rows hold nothing.
     state.tails->forget_before(step.parts[index].sequence, tokens / page);
     state.tails->forget(step.parts[index].sequence, (tokens + page - 1) / page);
@@ -347,6 +369,7 @@ Result<void> Session::commit(std::span<const std::uint32_t> accepted) {
   state.tails->unpin_all();
   state.step.reset();
   ++state.counters.steps;
+  state.decode_steps += phase == Phase::decode ? 1 : 0;
   // The next step most likely has the same sequences: its first groups start now, while the engine
   // does other work.
   const std::uint32_t kept = state.ring->taken();

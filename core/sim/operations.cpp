@@ -156,6 +156,19 @@ void Runner::place(const Op& op) {
   (void)called("place", Strict::yes, [&] { return session_->place(wanted); });
 }
 
+// The arena is as large in every phase, and nothing is lost: what each phase has is seen by the
+// steps that follow.
+void Runner::enter(const Op& op) {
+  const Phase phase = op.how % 2 == 0 ? Phase::decode : Phase::prefill;
+  const std::uint64_t bytes = session_->plan().total_bytes();
+  const auto entered = called("enter", Strict::yes, [&] { return session_->enter(phase); });
+  const Plan& plan = session_->plan();
+  const bool turned = !options_.placement.phases_take_turns || plan.phase == phase;
+  if (plan.total_bytes() != bytes || (entered && !turned)) {
+    trouble_.report("pages", "a phase was entered, and the plan is of another one or another size");
+  }
+}
+
 void Runner::cancel() {
   if (session_) {
     cancel_pending_ = true;
@@ -280,6 +293,8 @@ void Runner::operate(const Op& op) {
       return;
     case OpKind::place:
       return place(op);
+    case OpKind::enter:
+      return enter(op);
   }
 }
 

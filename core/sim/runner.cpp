@@ -26,6 +26,7 @@ void Tally::add(const Tally& other) {
   refused_opens += other.refused_opens;
   placements += other.placements;
   decisions += other.decisions;
+  phases += other.phases;
   retired_pages += other.retired_pages;
 }
 
@@ -99,6 +100,7 @@ void Runner::close_session() {
   if (session_) {
     const Counters counted = session_->counters();
     tally_.placements += counted.placement_changes;
+    tally_.phases += counted.phase_changes;
     tally_.retired_pages += counted.retired_pages;
     session_.reset();
   }

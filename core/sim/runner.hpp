@@ -73,6 +73,7 @@ class Runner {
   void truncate(const Op& op);
   void load(const Op& op);
   void place(const Op& op);
+  void enter(const Op& op);
   bool observe(const Op& op);
   void cancel();
   void misuse(const Op& op);

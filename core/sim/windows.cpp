@@ -55,7 +55,10 @@ std::uint64_t placed_bytes_of(const SessionOptions& options,
     return (bytes + plan.alignment - 1) / plan.alignment * plan.alignment;
   };
   const std::uint64_t slots = std::uint64_t{placement.ring_slots} + plan.tail_slots;
-  return options.sequences * whole(sequence) + whole(slots * plan.slot_bytes);
+  // Where phases take turns, a sequence's part may be cut in two.
+  const std::uint64_t cut =
+      options.placement.phases_take_turns && sequence != 0 ? plan.alignment : 0;
+  return options.sequences * (whole(sequence) + cut) + whole(slots * plan.slot_bytes);
 }
 
 std::uint64_t held_bytes_max(const SessionOptions& options, const Plan& plan, std::uint32_t rows) {

@@ -258,6 +258,55 @@ TEST(Placement, AWholeLayerIsAdmittedOrRefusedToThePage) {
 
 // Half of eight splits resident as a run leaves four to feed: with blocks slower than the link, the
 // heads of all eight are better.
+// Room that a short history leaves is put to use for the one that it becomes: nothing is taken from
+// any layer, what could hold another even row of pages does, and no step is predicted slower.
+TEST(Placement, TheRestIsPutToUseAndNothingIsTaken) {
+  RandomLoads loads(kSeed + 6);
+  int grown = 0;
+  for (int round = 0; round < rounds(10000); ++round) {
+    LoadCase drawn = loads.mixed();
+    SCOPED_TRACE(drawn.text);
+    StepLoad& load = drawn.load;
+    const Pool& pool = drawn.pool;
+    std::uint64_t most = 1;
+    for (std::uint64_t& pages : load.sequence_pages) {
+      most = std::max(most, pages);
+      pages = pages * loads.pick(1, 4) / 4;
+    }
+    const auto best = best_placement(load, pool);
+    if (!best) {
+      continue;
+    }
+    Placement before = *best;
+    before.ring_slots += static_cast<std::uint32_t>(loads.pick(0, 50));
+    const Placement rest = with_rest(load, pool, before, *best, most);
+    ASSERT_LE(placed_bytes(load, pool, rest),
+              std::max(pool.bytes, placed_bytes(load, pool, *best)));
+    ASSERT_GE(rest.ring_slots, best->ring_slots);
+    std::uint64_t least = most;
+    for (std::size_t layer = 0; layer < load.layers.size(); ++layer) {
+      ASSERT_GE(rest.resident_pages[layer], best->resident_pages[layer]);
+      ASSERT_LE(rest.resident_pages[layer], std::max(most, best->resident_pages[layer]));
+      if (load.layers[layer].rolling_pages == 0) {
+        least = std::min(least, rest.resident_pages[layer]);
+      }
+    }
+    std::uint64_t row_bytes = 0;
+    for (std::size_t layer = 0; layer < load.layers.size(); ++layer) {
+      const LayerLoad& of = load.layers[layer];
+      row_bytes += of.rolling_pages == 0 && rest.resident_pages[layer] == least
+                       ? of.page_bytes * load.sequences_max
+                       : 0;
+    }
+    if (least < most) {
+      ASSERT_LT(pool.bytes - std::min(pool.bytes, placed_bytes(load, pool, rest)), row_bytes);
+    }
+    ASSERT_LE(predict(load, rest).step_ns, predict(load, *best).step_ns * (1.0 + 1e-9));
+    grown += rest == *best ? 0 : 1;
+  }
+  EXPECT_GT(grown, rounds(10000) / 10);
+}
+
 TEST(Placement, HeadsOfSplitsOnlyWhereARunStarvesTheBlocks) {
   FormRequest request;
   request.pages = 1024;

@@ -137,6 +137,9 @@ RunCommand add_plan(CLI::App& app, const GlobalOptions& global) {
   command->add_option("--decode-rows", o.decode_rows, "Rows a decode step")
       ->capture_default_str()
       ->check(CLI::Range(1U, 64U));
+  command->add_flag("--turns",
+                    o.phases_take_turns,
+                    "Prefill and decode have the arena one after the other; else side by side");
   command->add_option("--k-type", o.k_type, "Type of K")->capture_default_str();
   command->add_option("--v-type", o.v_type, "Type of V")->capture_default_str();
   command->add_option("--arena",

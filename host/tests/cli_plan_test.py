@@ -48,6 +48,17 @@ class Placement(ToolCase):
                              self.arena()).out
         self.assertIn("the other work rules", text)
 
+    def test_phases_in_turns(self) -> None:
+        wide = ("plan", *GEOMETRY[:-2], "--prefill-rows", 2048, *LINK, "--arena", "1GiB")
+        beside, turns = self.json_of(*wide), self.json_of(*wide, "--turns")
+
+        def pages(plan: dict) -> int:
+            return plan["ring_pages"] + sum(plan["resident_pages"])
+
+        self.assertGreater(pages(turns), pages(beside))
+        self.assertLess(turns["predicted"]["step_ns"], beside["predicted"]["step_ns"])
+        self.assertLessEqual(turns["prompt"]["time_ns"], beside["prompt"]["time_ns"])
+
     def test_nothing_is_predicted_without_a_link(self) -> None:
         plan = self.json_of("plan", *GEOMETRY, "--arena", self.arena())
         self.assertNotIn("predicted", plan)

@@ -117,8 +117,15 @@ class Reader {
       }
     }
     streamed_pages_ = session->counters().streamed_pages;
+    phase_changes_ = session->counters().phase_changes;
     return out;
   }
+
+  // Whether prompts and answers have the arena in turns, from now on.
+  void take_turns(bool turns) { turns_ = turns; }
+
+  // How often the last read() gave the arena to the other phase.
+  [[nodiscard]] std::uint64_t phase_changes() const { return phase_changes_; }
 
   // Of the last read().
   [[nodiscard]] std::uint64_t streamed_pages() const { return streamed_pages_; }
@@ -150,6 +157,7 @@ class Reader {
     options.prefill_rows_max = kChunk;
     options.prefill_rows_fixed = kChunk;
     options.stream.group_pages = 2;
+    options.placement.phases_take_turns = turns_;
     return options;
   }
 
@@ -191,6 +199,8 @@ class Reader {
   std::vector<std::vector<std::uint32_t>> prompts_;
   std::uint32_t cancelled_ = 0;
   std::uint64_t streamed_pages_ = 0;
+  std::uint64_t phase_changes_ = 0;
+  bool turns_ = false;
 };
 
 // Compares behind every step that the resident run has.
@@ -219,7 +229,9 @@ TEST(Sessions, ThreeTextsInTurnsAreEachTheTextAlone) {
   const std::uint64_t least = reader.least_arena(kTexts);
   for (std::uint64_t arena = 0; arena < kArenas; ++arena) {
     SCOPED_TRACE("arena " + std::to_string(arena) + " of 10");
+    reader.take_turns(arena % 2 == 1);  // which takes less than the least of the others
     const auto seen = reader.read(least + arena * least / 5, 0, kTexts, 0);
+    EXPECT_EQ(reader.phase_changes(), arena % 2 == 1 ? 2U : 0U);
     EXPECT_TRUE(arena != 0 || reader.streamed_pages() != 0);
     for (std::size_t text = 0; text < kTexts; ++text) {
       expect_same(seen[text], alone[text]);
@@ -232,6 +244,7 @@ TEST(Sessions, FiftyCancellationsMoveNoBit) {
   Reader reader;
   const std::uint64_t least = reader.least_arena(kTexts);
   const auto straight = reader.read(kEverything, 0, kTexts, 0);
+  reader.take_turns(true);
   const auto seen = reader.read(least + least / 3, 0, kTexts, kCancels);
   EXPECT_EQ(reader.cancelled(), kCancels);
   EXPECT_GT(reader.streamed_pages(), 0U);

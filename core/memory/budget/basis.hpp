@@ -7,6 +7,7 @@
 #include "kvspan/core/memory/budget.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace kvspan {
@@ -23,6 +24,8 @@ struct Basis {
   std::uint64_t slot_bytes = 0;
   std::uint32_t pages_a_sequence = 0;
   std::uint64_t reserved_bytes = 0;  // demands without a phase
+  // Of a sequence's resident part, so that it can be cut in two where phases take turns.
+  std::uint64_t cut_bytes = 0;
 };
 
 // What one phase needs at a number of rows, beside pages.
@@ -44,9 +47,17 @@ struct Candidate {
   Scratch decode;
   std::uint32_t prefill_tails = 0;
   std::uint32_t decode_tails = 0;
+  std::optional<Phase> alone{};  // the only phase, where they take turns
 
   [[nodiscard]] std::uint32_t tail_slots() const {
     return prefill_tails > decode_tails ? prefill_tails : decode_tails;
+  }
+
+  // As if a phase were the only one.
+  [[nodiscard]] Candidate only(Phase phase) const {
+    return phase == Phase::prefill
+               ? Candidate{prefill_rows, prefill, prefill, prefill_tails, prefill_tails, phase}
+               : Candidate{prefill_rows, decode, decode, decode_tails, decode_tails, phase};
   }
 };
 

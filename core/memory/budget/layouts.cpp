@@ -27,7 +27,7 @@ std::uint64_t resident_sequence_bytes(const Basis& basis,
   for (std::size_t layer = 0; layer < counts.size(); ++layer) {
     total_bytes += counts[layer] * basis.pages[layer].page_bytes;
   }
-  return align_up(total_bytes, kRegionAlignment);
+  return total_bytes == 0 ? 0 : align_up(total_bytes, kRegionAlignment) + basis.cut_bytes;
 }
 
 // Resident pages of a layer in which its window rolls, whatever a step of the chunk's rows sees of
@@ -49,7 +49,7 @@ void set_scratch(const Basis& basis, const Candidate& rows, PlanRegions& regions
   regions.accumulators_bytes =
       std::max(rows.prefill.accumulators_bytes, rows.decode.accumulators_bytes);
   regions.workspace_bytes = std::max(rows.prefill.workspace_bytes, rows.decode.workspace_bytes);
-  regions.lent_bytes = lent_bytes(basis.request.demands, regions.scratch_bytes());
+  regions.lent_bytes = lent_bytes(basis.request.demands, regions.scratch_bytes(), rows.alone);
 }
 
 void set_regions(const Basis& basis, const Candidate& rows, Plan& out) {
@@ -65,6 +65,8 @@ void set_regions(const Basis& basis, const Candidate& rows, Plan& out) {
   out.decode_splits_in_flight = rows.decode.splits_in_flight;
   out.resident_sequence_bytes = resident_sequence_bytes(basis, out.resident_pages);
   out.resident_offsets.assign(basis.pages.size(), 0);
+  out.kept_pages.assign(basis.pages.size(), 0);
+  out.kept_offsets.assign(basis.pages.size(), 0);
   out.rolling_pages.clear();
   std::uint64_t offset = 0;
   for (std::size_t layer = 0; layer < basis.pages.size(); ++layer) {
@@ -164,6 +166,19 @@ class ResidentGrowth {
 };
 
 }  // namespace
+
+void set_placement(const Basis& basis,
+                   const Candidate& rows,
+                   const Placement& placement,
+                   Plan& out) {
+  out.ring_slots = placement.ring_slots;
+  out.group_pages = placement.group_pages;
+  for (std::size_t layer = 0; layer < out.resident_pages.size(); ++layer) {
+    out.resident_pages[layer] = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(placement.resident_pages[layer], basis.pages_a_sequence));
+  }
+  set_regions(basis, rows, out);
+}
 
 Plan resident_layout(const Basis& basis, const Candidate& rows) {
   Plan out;

@@ -18,6 +18,10 @@ bool attends(const std::string& phase) {
   return phase == name(Phase::prefill) || phase == name(Phase::decode);
 }
 
+bool streams(const Plan& plan) {
+  return plan.mode == PlanMode::streaming;
+}
+
 // Phases of the demands, each once, in the order in which they first appear.
 std::vector<std::string> demanded_phases(const std::vector<Demand>& demands) {
   std::vector<std::string> phases;
@@ -72,9 +76,14 @@ std::uint64_t PhaseBudget::needed_bytes() const {
   return total_bytes;
 }
 
-std::uint64_t lent_bytes(const std::vector<Demand>& demands, std::uint64_t scratch_bytes) {
+std::uint64_t lent_bytes(const std::vector<Demand>& demands,
+                         std::uint64_t scratch_bytes,
+                         std::optional<Phase> alone) {
   std::uint64_t lent = 0;
   for (const std::string& phase : demanded_phases(demands)) {
+    if (alone && attends(phase) && phase != name(*alone)) {
+      continue;
+    }
     const std::uint64_t bytes = demanded_bytes(demands, phase);
     lent = std::max(lent, attends(phase) ? bytes : bytes - std::min(bytes, scratch_bytes));
   }
@@ -82,14 +91,17 @@ std::uint64_t lent_bytes(const std::vector<Demand>& demands, std::uint64_t scrat
 }
 
 void set_phases(const Basis& basis, const Candidate& rows, Plan& out) {
-  const bool streams = out.mode == PlanMode::streaming;
+  const Plan prefill = entered(out, Phase::prefill);
   const Scratch none;
   out.phases.clear();
   out.phases.push_back(phase_budget(basis, kLoad, none, 0, out));
+  out.phases.push_back(phase_budget(basis,
+                                    name(Phase::prefill),
+                                    rows.prefill,
+                                    streams(prefill) ? rows.prefill_tails : 0,
+                                    prefill));
   out.phases.push_back(phase_budget(
-      basis, name(Phase::prefill), rows.prefill, streams ? rows.prefill_tails : 0, out));
-  out.phases.push_back(
-      phase_budget(basis, name(Phase::decode), rows.decode, streams ? rows.decode_tails : 0, out));
+      basis, name(Phase::decode), rows.decode, streams(out) ? rows.decode_tails : 0, out));
   for (const std::string& phase : demanded_phases(basis.request.demands)) {
     if (!attends(phase) && phase != kLoad) {
       out.phases.push_back(phase_budget(basis, phase, none, 0, out));

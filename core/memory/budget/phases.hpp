@@ -6,15 +6,17 @@
 #include "memory/budget/basis.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace kvspan {
 
 // Bytes beyond `scratch_bytes` of scratch that the demands of phases need. Phases that attend keep
-// their scratch, others use it.
+// their scratch, others use it. The room of one phase that attends has nothing for the other.
 [[nodiscard]] std::uint64_t lent_bytes(const std::vector<Demand>& demands,
-                                       std::uint64_t scratch_bytes);
+                                       std::uint64_t scratch_bytes,
+                                       std::optional<Phase> alone);
 
 // What each phase does with a layout's bytes: fills Plan::phases.
 void set_phases(const Basis& basis, const Candidate& rows, Plan& out);

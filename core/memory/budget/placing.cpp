@@ -6,6 +6,8 @@
 #include "kvspan/core/policy/overlap_policy.hpp"
 #include "kvspan/core/policy/placement.hpp"
 
+#include "memory/budget/rooms.hpp"
+
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -30,12 +32,14 @@ std::optional<Placement> overlap_placement(const Basis& basis, const Pool& pool)
 
 // Of the phases' components: what resident pages and the ring take now, what is idle then.
 void set_placed(Plan& plan) {
+  const Plan rooms[] = {entered(plan, Phase::prefill), entered(plan, Phase::decode)};
   for (PhaseBudget& phase : plan.phases) {
+    const Plan& room = rooms[phase.name == name(Phase::prefill) ? 0 : 1];
     for (PlanComponent& component : phase.components) {
       if (component.name == "resident pages") {
-        component.size_bytes = plan.regions.resident_bytes;
+        component.size_bytes = room.regions.resident_bytes;
       } else if (component.name == "ring") {
-        component.size_bytes = plan.ring_slots * plan.slot_bytes;
+        component.size_bytes = room.ring_slots * plan.slot_bytes;
       }
     }
     phase.components.back().size_bytes = plan.total_bytes() - phase.needed_bytes();
@@ -44,7 +48,8 @@ void set_placed(Plan& plan) {
 
 // Each sequence's residents, and the slots, begin at a region's alignment.
 std::uint64_t padding_bytes(const Basis& basis) {
-  return (basis.request.sequences + 1ULL) * kRegionAlignment;
+  return (basis.request.sequences + 1ULL) * kRegionAlignment +
+         basis.request.sequences * basis.cut_bytes;
 }
 
 }  // namespace
@@ -96,21 +101,22 @@ Result<Plan> replaced(const Plan& plan, std::uint32_t sequences, const Placement
                                        " slots, in a plan that streams; place what it lacks",
                                    "placement"));
   }
-  Plan out = plan;
-  out.ring_slots = placement.ring_slots;
-  out.group_pages = placement.group_pages;
+  Placement asked = placement;
   std::uint64_t offset = 0;
+  std::vector<std::uint64_t> offsets;
   for (std::size_t layer = 0; layer < layers; ++layer) {
-    out.resident_pages[layer] = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(placement.resident_pages[layer], plan.pages_a_sequence));
-    out.resident_offsets[layer] = offset;
-    offset += out.resident_pages[layer] * plan.pages[layer].page_bytes;
+    std::uint64_t& pages = asked.resident_pages[layer];
+    pages = std::min<std::uint64_t>(pages, plan.pages_a_sequence);
+    offsets.push_back(offset);
+    offset += pages * plan.pages[layer].page_bytes;
   }
-  out.resident_sequence_bytes = align_up(offset, kRegionAlignment);
+  // Rooms may cut a resident part in two, now and when another phase is placed.
+  const std::uint64_t cut_bytes = plan.rooms.empty() || offset == 0 ? 0 : plan.alignment;
+  const std::uint64_t sequence_bytes = align_up(offset, plan.alignment) + cut_bytes;
   const std::uint64_t pool_bytes = plan.regions.resident_bytes + plan.regions.slots_bytes;
-  const std::uint64_t slots = std::uint64_t{out.ring_slots} + out.tail_slots;
+  const std::uint64_t slots = std::uint64_t{asked.ring_slots} + plan.tail_slots;
   const std::uint64_t required =
-      sequences * out.resident_sequence_bytes + align_up(slots * out.slot_bytes, kRegionAlignment);
+      sequences * sequence_bytes + align_up(slots * plan.slot_bytes, plan.alignment);
   if (required > pool_bytes) {
     return tl::unexpected(Error{Errc::device_memory,
                                 "the placement takes " + std::to_string(required) +
@@ -122,8 +128,19 @@ Result<Plan> replaced(const Plan& plan, std::uint32_t sequences, const Placement
                                 required - pool_bytes,
                                 "placement"});
   }
-  out.regions.resident_bytes = sequences * out.resident_sequence_bytes;
-  out.regions.slots_bytes = pool_bytes - out.regions.resident_bytes;
+  Plan out = plan;
+  if (!plan.rooms.empty()) {
+    out.rooms[static_cast<std::size_t>(plan.phase)].placement = std::move(asked);
+    cut_rooms(sequences, out);
+  } else {
+    out.ring_slots = asked.ring_slots;
+    out.group_pages = asked.group_pages;
+    out.resident_pages.assign(asked.resident_pages.begin(), asked.resident_pages.end());
+    out.resident_offsets = std::move(offsets);
+    out.resident_sequence_bytes = sequence_bytes;
+    out.regions.resident_bytes = sequences * sequence_bytes;
+    out.regions.slots_bytes = pool_bytes - out.regions.resident_bytes;
+  }
   set_placed(out);
   return out;
 }

@@ -173,7 +173,8 @@ Result<Basis> basis_of(const PlanRequest& request) {
       return tl::unexpected(std::move(checked).error());
     }
   }
-  Basis basis{request, std::move(*layouts), {}, {}, 0, 0, 0};
+  Basis basis{request, std::move(*layouts), {}, {}, 0, 0, 0, 0};
+  basis.cut_bytes = request.phases_take_turns ? kRegionAlignment : 0;
   const std::uint32_t page = request.geometry.page_tokens;
   basis.pages_a_sequence = static_cast<std::uint32_t>((request.context_tokens + page - 1) / page);
   std::vector<std::uint64_t> page_bytes;

@@ -77,7 +77,7 @@ Result<Candidate> candidate(const Basis& basis, std::uint32_t rows) {
   if (!decode) {
     return tl::unexpected(std::move(decode).error());
   }
-  Candidate out{rows, *prefill, *decode, 0, 0};
+  Candidate out{rows, *prefill, *decode, 0, 0, {}};
   // Prefill tails belong to the running layer only and are free once their host copy is complete;
   // decode tails of every layer stay, so that a token does not fetch its own page again.
   out.prefill_tails = request.sequences * tail_pages(rows, page);

@@ -3,6 +3,8 @@
 // leases only.
 #include "memory/transition/arena_set.hpp"
 
+#include "memory/guarded_call.hpp"
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -25,8 +27,10 @@ Result<void> plan_of(Arena& arena, const std::vector<Region>& regions) {
     return begun;
   }
   for (const Region& region : regions) {
-    auto placed = arena.reserve_at(
-        region.id, region.offset, region.bytes, region.alignment, {region.persistent});
+    auto placed = guarded_call("planning", [&] {
+      return arena.reserve_at(
+          region.id, region.offset, region.bytes, region.alignment, {region.persistent});
+    });
     if (!placed) {
       (void)arena.rollback();
       return tl::unexpected(std::move(placed).error());

@@ -281,7 +281,10 @@ Result<Prepared> Transition::prepare(const LiveStage& stage, LayoutSizes sizes) 
   data.failure.reset();
   data.cancel_asked = false;
   data.change = {stage.id, TransitionDirection::forward, {}};
-  auto change = guarded_call("laying out", [&] { return data.arenas.change_to(stage, sizes); });
+  auto change = guarded_call("laying out", [&] {
+    data.made.reserve(data.consumers.size());  // nothing is left to fail beside the consumers
+    return data.arenas.change_to(stage, sizes);
+  });
   if (!change) {
     return tl::unexpected(data.give_up_preparing("", std::move(change).error()).error());
   }

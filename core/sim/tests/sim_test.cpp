@@ -34,6 +34,7 @@ TEST(Sim, FindsNothingInCore) {
   EXPECT_GT(tally.refused_opens, kSeeds / 400);
   EXPECT_GT(tally.placements, kSeeds / 2);
   EXPECT_GT(tally.decisions, kSeeds / 100);
+  EXPECT_GT(tally.phases, kSeeds);
   EXPECT_GT(tally.retired_pages, kSeeds);
 }
 

@@ -81,6 +81,7 @@ struct PlanRequest {
   std::uint64_t arena_bytes = 0;          // 0 = only tell the minimum
   std::uint64_t pinnable_bytes = UINT64_MAX;  // host memory that the device may reach, measured
   std::uint64_t import_alignment = 1;         // of the device; pinned chunks are multiples of it
+  bool phases_take_turns = false;             // prefill and decode lie one over the other
   StreamOptions stream;
   std::vector<Demand> demands;
   CapabilityLookup capabilities;
@@ -106,8 +107,8 @@ struct PhaseBudget {
 
 // Byte sizes of the arena's regions, in their order; each offset is the sum of those before it.
 struct PlanRegions {
-  std::uint64_t resident_bytes = 0;
-  std::uint64_t slots_bytes = 0;  // ring slots, then tail slots, all of slot_bytes
+  std::uint64_t resident_bytes = 0;  // where phases take turns, first what both have
+  std::uint64_t slots_bytes = 0;     // ring slots, then tail slots, all of slot_bytes
   std::uint64_t states_bytes = 0;
   std::uint64_t accumulators_bytes = 0;
   std::uint64_t workspace_bytes = 0;
@@ -140,6 +141,14 @@ enum class ChunkLimit : std::uint8_t {
 
 [[nodiscard]] const char* name(ChunkLimit limit);
 
+// What one phase has of the arena where phases take turns. Both rooms have as many bytes in all.
+struct PhaseRoom {
+  PlanMode mode = PlanMode::streaming;
+  PlanRegions regions;
+  std::uint32_t tail_slots = 0;
+  Placement placement;
+};
+
 // A prompt of context_tokens for every sequence, in the plan's chunks and its room for pages.
 struct PromptPlan {
   Placement placement;   // the best one for it; the plan's own is the best for decode
@@ -162,7 +171,15 @@ struct Plan {
   std::vector<std::uint64_t>
       resident_offsets;  // [layer] bytes from the start of a sequence's resident part
   std::uint64_t resident_sequence_bytes = 0;  // resident part of one sequence
-  std::uint64_t slot_bytes = 0;               // the largest page of any layer
+  // Where phases take turns: prefill's room, then decode's. The plan's own mode, regions, ring,
+  // groups, tails and residents are those of `phase`. The first pages of each layer that both rooms
+  // have lie before all others and stay where they are; resident_offsets are of those behind them.
+  std::vector<PhaseRoom> rooms;
+  Phase phase = Phase::decode;
+  std::vector<std::uint32_t> kept_pages;    // [layer], at most resident_pages; 0 without rooms
+  std::vector<std::uint64_t> kept_offsets;  // [layer] from the start of a sequence's kept part
+  std::uint64_t kept_sequence_bytes = 0;
+  std::uint64_t slot_bytes = 0;  // the largest page of any layer
   std::uint32_t ring_slots = 0;
   std::uint32_t group_pages = 1;  // pages a fetch
   std::uint32_t tail_slots = 0;
@@ -202,7 +219,11 @@ struct Plan {
 // What a plan places: its ring, groups and residents, in the policy's words.
 [[nodiscard]] Placement placement_of(const Plan& plan);
 
-// The same plan with another placement in the same bytes; its prediction is the old one's.
+// The same plan as it is in a phase: its rooms' bytes, or, without rooms, no other.
+[[nodiscard]] Plan entered(const Plan& plan, Phase phase);
+
+// The same plan with another placement in the same bytes, of its phase; its prediction is the old
+// one's.
 // Errors: invalid_argument for a placement that is not the plan's layers' or has a ring of less
 // than two slots or a group; device_memory where it takes more, with what is missing.
 [[nodiscard]] Result<Plan> replaced(const Plan& plan,

@@ -59,6 +59,15 @@ struct Pool {
 // device_memory when two slots do not fit (required, provided and missing in bytes).
 [[nodiscard]] Result<Placement> best_placement(const StepLoad& load, const Pool& pool);
 
+// A placement with what the pool has left of it put to use for sequences that grow: up to
+// `pages_max` pages a layer resident, where nothing streams yet behind the ring and the groups that
+// there were. Nothing is taken from any layer, so that no step is predicted slower.
+[[nodiscard]] Placement with_rest(const StepLoad& load,
+                                  const Pool& pool,
+                                  const Placement& before,
+                                  Placement placement,
+                                  std::uint64_t pages_max);
+
 // The same where one layer's streamed pages must be in the ring all at once, for a consumer that
 // cannot take them in waves: residents give way evenly until the ring holds them.
 // Errors: as best_placement; device_memory when the pool cannot hold the layer.

@@ -51,6 +51,12 @@ struct Observation {
   StepLoad load;  // of the next step, with the link as calibrated
   LinkCounters counters;
   std::optional<std::size_t> whole_layer;  // must be in the ring at once
+  // Where the load is shorter than what the arena is made for: pages of a layer that sequences may
+  // grow to, for which room that is left is resident too; 0: the load's.
+  std::uint64_t pages_max = 0;
+  // [sequence in the arena] pages of a layer that are there and would have to move. Empty: as many
+  // as become resident, for every sequence that resident pages are kept for.
+  std::vector<std::uint64_t> held_pages;
 };
 
 // Between steps. A default one is a session that has not begun.
@@ -86,12 +92,16 @@ struct Decision {
   bool changed = false;
   DecisionReason reason = DecisionReason::kept;
   StepTime predicted;
+  StepTime stayed;  // under the same load, had the placement stayed: never the faster one
 };
 
 struct PolicyOutcome {
   PolicyState state;
   Decision decision;
 };
+
+// A load with what a state has learnt of link and jitter: what decisions are weighed under.
+[[nodiscard]] StepLoad learnt_load(const PolicyState& state, const StepLoad& load);
 
 // Errors, with state and decision untouched: invalid_argument for a load, limits or a state that
 // cannot be (next: begin again with a default state); device_memory where a pool holds no ring, or

@@ -12,6 +12,7 @@ struct Counters {
   std::uint64_t streamed_bytes = 0;        // of those pages
   std::uint64_t refetched_tail_bytes = 0;  // begun pages brought back to be appended to
   std::uint64_t placement_changes = 0;
+  std::uint64_t phase_changes = 0;         // that laid the arena out anew
   std::uint64_t moved_bytes = 0;           // of pages brought to resident places between steps
   std::uint64_t primed_pages_dropped = 0;  // fetched ahead for a step that came out otherwise
   std::uint64_t published_bytes = 0;       // new rows sent down to the host

@@ -24,6 +24,10 @@ struct StepObservation {
 struct PlacementOptions {
   bool changes = false;          // the backend is prepared for groups of kGroupPagesMax
   bool measures_copies = false;  // groups are submitted to be measured, and observe() reads them
+  // Prefill and decode have the arena one after the other, each with its own placement and scratch:
+  // Session::enter(). For engines that take prompts and answers in turns; one that mixes both step
+  // by step would only change.
+  bool phases_take_turns = false;
   PolicyLimits limits;
 };
 

@@ -125,6 +125,15 @@ class Session {
   // page below its commits, whatever the device's pace. Errors: not_found.
   [[nodiscard]] Result<std::uint64_t> truncation_limit(SequenceId sequence) const;
 
+  // Where phases take turns: gives the arena to a phase, between two steps. Waits for what is in
+  // flight, lays out that phase's placement and scratch, and moves no bit. Pages that both phases
+  // keep stay; others come when the next step of their sequence begins. begin_step() of the other
+  // phase does the same; call this where the time is better, as behind a prompt's last chunk.
+  // Nothing where phases lie beside each other, or in the same phase. Errors: busy inside a step;
+  // the cause of work that failed before, as begin_step; the phase is the old one then. internal:
+  // what failed could not be taken back; end the session.
+  [[nodiscard]] Result<void> enter(Phase phase);
+
   // Starts a step. `phase` is told, not guessed: it chooses the row class, and so the bits. Grows
   // the host history ahead of the step's work, in layers with a window by pages that retired: where
   // more than a step's rows are still on their way down it waits for the oldest. Errors:
@@ -170,8 +179,9 @@ class Session {
 
   // Tells the policy about the steps since the last call, and changes the placement when it
   // decides so (policy.hpp: never often, never for little). Once a step is enough; a session that
-  // is never told keeps its placement. What a step costs is that of the full context, so that a
-  // growing history alone changes nothing. Errors: as place; invalid_argument where the link is not
+  // is never told keeps its placement. A step is priced for the sequences that there are, as long
+  // as they will be half way through the time in which a change must pay; after a step of prefill
+  // nothing changes. Errors: as place; invalid_argument where the link is not
   // known or the stream's options fix what the policy would choose; policy_step()'s.
   [[nodiscard]] Result<Decision> observe(const StepObservation& seen);
 

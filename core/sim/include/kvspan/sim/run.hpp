@@ -24,6 +24,7 @@ struct Tally {
   std::uint64_t refused_opens = 0;
   std::uint64_t placements = 0;     // other ones, told or decided by the policy
   std::uint64_t decisions = 0;      // of those, by the policy
+  std::uint64_t phases = 0;         // entered, where that lays the arena out anew
   std::uint64_t retired_pages = 0;  // given back behind windows
 
   void add(const Tally& other);

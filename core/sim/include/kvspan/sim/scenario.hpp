@@ -52,8 +52,9 @@ enum class OpKind : std::uint8_t {
   old_point,        // waits for a point of an earlier step
   reopen,           // the session ends and begins again
   place,            // another placement: rows, how, extra say which
+  enter,            // how: a phase, ahead of its step
 };
-inline constexpr std::size_t kOpKindCount = 18;
+inline constexpr std::size_t kOpKindCount = 19;
 inline constexpr std::uint32_t kOnlyPublications = 64;
 
 [[nodiscard]] const char* name(OpKind kind);
