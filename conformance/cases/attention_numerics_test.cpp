@@ -121,6 +121,57 @@ KVSPAN_CASE(AttentionNumerics,
   EXPECT_GT(offered, 0u) << "query refuses every pair at these head sizes";
 }
 
+// Wide rows, as engines hand them over: 16-bit queries, each row seeing a token more, more pairs of
+// row and head than any kernel takes at once; every other pair of types with a peaked softmax,
+// where an error of a key counts most.
+KVSPAN_CASE(AttentionNumerics,
+            EveryPairOfTypesPrefillsWithinTheErrorClass,
+            "KV-ATTN-3 KV-QUERY-2",
+            takes_tuple,
+            cost_ms(400)) {
+  const uint32_t count = settings().tuples.empty() ? cases(settings(), 64, 8) : 64;
+  uint32_t pairs = 0;
+  for (uint32_t i = 0; i < count && i < 64; ++i) {
+    const kvspan_type_t k_type = kTypes[i * 9 % 64 / 8];
+    const kvspan_type_t v_type = kTypes[i * 9 % 8];
+    const Tuple* const tuple = tuple_of(settings().tuples, k_type, v_type);
+    if (tuple == nullptr || !divides(k_type, *tuple) || !divides(v_type, *tuple)) {
+      continue;
+    }
+    SCOPED_TRACE(testing::Message() << "K type " << k_type << ", V type " << v_type);
+    Dice dice(settings(), 5000 + k_type * 100 + v_type);
+    Geometry geometry;
+    geometry.k_type = k_type;
+    geometry.v_type = v_type;
+    geometry.head_size_k = geometry.head_size_v = tuple->head_size.value_or(128);
+    geometry.kv_heads = 1;
+    geometry.q_heads = 4;
+    const History history = History::random(geometry, 210, dice);
+    Scene scene;
+    scene.geometry = geometry;
+    scene.shape = shape_of(geometry);
+    scene.shape.row_class = KVSPAN_ROWS_PREFILL;
+    scene.shape.q_type = i % 4 == 3 ? KVSPAN_TYPE_BF16 : KVSPAN_TYPE_F16;
+    scene.shape.rows_max = 40;
+    scene.scale = i % 2 == 0 ? 0.088F : 1.0F;
+    if (!offered(scene)) {
+      continue;  // that it is refused: refusal_attention_test.cpp
+    }
+    make_room(scene);
+    ++pairs;
+    Sequence sequence;
+    sequence.history = &history;
+    sequence.rows = rows_over(scene, history.tokens, 40, dice);
+    for (uint32_t row = 0; row < 40; ++row) {
+      sequence.rows.visible_end[row] = history.tokens - 39 + row;
+    }
+    scene.sequences.push_back(sequence);
+    expect_close(scene, take(scene, {.scattered = true, .parts = i % 3 == 0}, 5000 + i));
+  }
+  RecordProperty("pairs", static_cast<int>(pairs));
+  EXPECT_GT(pairs, 0u) << "query refuses every pair at these head sizes";
+}
+
 KVSPAN_CASE(AttentionNumerics,
             RandomDecodeShapesAreWithinTheErrorClass,
             "KV-ATTN-3 KV-ATTN-9",
