@@ -42,7 +42,8 @@ SessionOptions session_options(const RandomPages& pages, const StepCase& asked) 
   options.geometry.page_tokens = pages.layout().page_tokens;
   options.geometry.alignment = 256;
   options.context_tokens = asked.tokens + asked.appended;
-  options.prefill_rows_max = 16;
+  options.prefill_rows_max = asked.chunk_rows == 0 ? 16 : asked.chunk_rows;
+  options.prefill_rows_fixed = asked.chunk_rows;
   options.decode_rows = asked.rows_max;
   options.arena_bytes = asked.arena_bytes;
   options.stream = asked.stream;
@@ -100,8 +101,9 @@ Result<void> StepEngine::load() {
 // In device memory, where an engine has them.
 Result<void> StepEngine::place_rows() {
   const LayerGeometry& layer = pages_->layer();
+  const std::uint32_t rows_max = std::max(case_.rows_max, case_.chunk_rows);
   const auto bytes_of = [&](std::uint32_t heads, std::uint32_t head_size) {
-    return align_up(std::uint64_t{case_.rows_max} * heads * head_size * sizeof(float));
+    return align_up(std::uint64_t{rows_max} * heads * head_size * sizeof(float));
   };
   q_bytes_ = bytes_of(layer.q_heads, layer.head_size_k);
   k_bytes_ = bytes_of(layer.kv_heads, layer.head_size_k);
@@ -174,11 +176,19 @@ StepTraffic StepEngine::traffic() const {
   return traffic;
 }
 
-Result<double> StepEngine::step(std::uint32_t rows) {
+Result<void> StepEngine::truncate(std::uint64_t tokens) {
+  auto done = session_.truncate(sequence_, tokens);
+  if (done) {
+    tokens_ = tokens;
+  }
+  return done;
+}
+
+Result<double> StepEngine::step(std::uint32_t rows, Phase phase) {
   rows_of_step_ = rows;
   const Clock::time_point start = Clock::now();
   const StepRows part{sequence_, rows};
-  if (auto begun = session_.begin_step({&part, 1}, Phase::decode); !begun) {
+  if (auto begun = session_.begin_step({&part, 1}, phase); !begun) {
     return tl::unexpected(std::move(begun).error());
   }
   for (std::uint32_t index = 0; index < case_.layers; ++index) {

@@ -36,6 +36,8 @@ std::vector<Task> all_tasks() {
   add_mixed(tasks);
   add_gaps(tasks);
   add_prefill(tasks);
+  add_chunks(tasks);
+  add_predictions(tasks);
   return tasks;
 }
 
@@ -110,7 +112,7 @@ int measure(const Options& options, const std::vector<Task>& tasks) {
   const Rig rig(options.plugin);
   PagePool pages;
   const Plug plug(rig);
-  const Bench bench{rig, limits, pages, plug};
+  const Bench bench{rig, limits, pages, plug, options.dry};
   std::vector<Row> rows;
   bool failed = false;
   for (const Task& task : tasks) {

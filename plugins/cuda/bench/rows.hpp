@@ -21,6 +21,7 @@ struct Bench {
   const Limits& limits;
   PagePool& pages;
   const Plug& plug;
+  bool small = false;  // a dry run: newer rows take histories of a few pages
 };
 
 // What is measured together, run when a row of it was chosen. `what` names it in the list, and in
@@ -61,5 +62,11 @@ void add_exact(std::vector<Task>& tasks);
 
 // P16: wide rows over a long history.
 void add_prefill(std::vector<Task>& tasks);
+
+// P17: chunks of a prompt through core, and both directions of the link at once.
+void add_chunks(std::vector<Task>& tasks);
+
+// P24: what plan() predicts against what is measured.
+void add_predictions(std::vector<Task>& tasks);
 
 }  // namespace kvspan::cuda_bench

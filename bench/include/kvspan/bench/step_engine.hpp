@@ -17,6 +17,7 @@ struct StepCase {
   std::uint64_t tokens = 0;      // of the history before the first step
   std::uint32_t rows_max = 8;    // a step
   std::uint64_t appended = 512;  // tokens that steps may add
+  std::uint32_t chunk_rows = 0;  // not 0: prefill steps have exactly so many rows at most
   std::uint64_t arena_bytes = 0;
   StreamOptions stream;
   bool wait_each_layer = false;  // the engine needs a layer's output before it goes on
@@ -40,7 +41,10 @@ class StepEngine {
 
   // One step of `rows` rows, all accepted. Returns its seconds, from begin_step to the last layer's
   // output and commit. Errors: the session's.
-  [[nodiscard]] Result<double> step(std::uint32_t rows);
+  [[nodiscard]] Result<double> step(std::uint32_t rows, Phase phase = Phase::decode);
+
+  // Takes the steps back that went beyond `tokens` tokens. Errors: the session's.
+  [[nodiscard]] Result<void> truncate(std::uint64_t tokens);
 
   [[nodiscard]] const Session& session() const { return session_; }
 
