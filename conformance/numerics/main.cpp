@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -185,18 +186,27 @@ int run(const Asked& asked) {
   return table.refused() != 0 ? 3 : table.worst() <= 1.0 && !failed ? 0 : 1;
 }
 
-}  // namespace
-}  // namespace kvspan::conformance
-
-int main(int count, char** arguments) {
+int run_command_line(int count, char** arguments) {
   CLI::App app{"How near a backend's attention comes to double precision, pair by pair"};
-  kvspan::conformance::Asked asked;
+  Asked asked;
   app.add_option("--plugin", asked.settings.plugin_path, "kvspan-<name>.so")->required();
   app.add_option("--device", asked.settings.device, "Index (0)");
   app.add_option("--seed", asked.settings.seed, "Of every random choice (0)");
   app.add_option("--json", asked.json, "File for the table");
   app.add_option("--commit", asked.commit, "Written into it");
   CLI11_PARSE(app, count, arguments);
-  kvspan::conformance::adopt(asked.settings);
-  return kvspan::conformance::run(asked);
+  adopt(asked.settings);
+  return run(asked);
+}
+
+}  // namespace
+}  // namespace kvspan::conformance
+
+int main(int count, char** arguments) {
+  try {
+    return kvspan::conformance::run_command_line(count, arguments);
+  } catch (const std::exception& failed) {  // what ends a case, where it is no case
+    static_cast<void>(std::fprintf(stderr, "error: %s\n", failed.what()));
+    return 3;
+  }
 }
