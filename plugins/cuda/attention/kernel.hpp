@@ -155,6 +155,11 @@ constexpr uint64_t tiles_of(uint64_t rows, uint64_t group, uint32_t tile_pairs) 
   return (rows * group + tile_pairs - 1) / tile_pairs;
 }
 
+// Whether queries are more than one operand holds: f32 ones, and f16 ones where operands are bf16.
+constexpr bool needs_two_parts(bool operands_are_bf16, kvspan_type_t q_type) {
+  return q_type == KVSPAN_TYPE_F32 || (operands_are_bf16 && q_type == KVSPAN_TYPE_F16);
+}
+
 // Once a device is open, with its context current: whether the kernels of this build run there, and
 // how much shared memory they may take.
 cudaError_t prepare_kernels();

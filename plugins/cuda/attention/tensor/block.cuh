@@ -257,7 +257,7 @@ struct Block : Sharing<Layout<K, V, kTiles>> {
   __device__ uint8_t* v_made() const { return this->shared + Places::v_made_at; }
 
   __device__ uint32_t q_parts() const {
-    return Places::q_parts == 2 && this->kept().entry.q.type == KVSPAN_TYPE_F32 ? 2 : 1;
+    return Places::q_parts == 2 && needs_two_parts(K::is_bf16, this->kept().entry.q.type) ? 2 : 1;
   }
 };
 

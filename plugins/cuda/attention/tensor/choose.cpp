@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kTileCounts[] = {1, 3, 6, 8};  // tiles of 8 pairs that instances are made for
 constexpr uint32_t kTilesMax = kTensorPairsMax / 8;
-constexpr uint32_t kTilesMaxF32 = 6;     // an f32 query takes twice the room
+constexpr uint32_t kTilesMaxTwo = 6;     // queries of two parts take twice the room
 constexpr uint32_t kTilesMaxLoaded = 3;  // rows that are made take room too
 
 constexpr const tensor::Family* kFamilies[] = {
@@ -52,8 +52,9 @@ bool has_wide_kernel(const Problem& problem, kvspan_type_t q_type) {
 }
 
 uint32_t tensor_tile_pairs(const Problem& problem, uint64_t pairs, kvspan_type_t q_type) {
-  const uint32_t most = 8 * (own_instance(kFamilies, problem) == nullptr ? kTilesMaxLoaded
-                             : q_type == KVSPAN_TYPE_F32                 ? kTilesMaxF32
+  const uint32_t most =
+      8 * (own_instance(kFamilies, problem) == nullptr                   ? kTilesMaxLoaded
+           : needs_two_parts(problem.k_type == KVSPAN_TYPE_BF16, q_type) ? kTilesMaxTwo
                                                                          : kTilesMax);
   const uint64_t tiles = pairs == 0 ? 1 : (pairs + most - 1) / most;
   const uint64_t each = (pairs + tiles - 1) / tiles;

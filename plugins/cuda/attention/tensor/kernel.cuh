@@ -72,7 +72,7 @@ class Kernel {
   }
 
   // A warp: a query as operands, divided by a power of two that brings its largest element near 1, so
-  // that it fits 16 bits whatever its size. An f32 query becomes two numbers an element.
+  // that it fits 16 bits whatever its size. One that needs two parts becomes two numbers an element.
   __device__ void store_query(uint32_t pair, const Query& query) const {
     using Places = typename Owner::Places;
     typename Owner::Numbers& kept = block_.kept();

@@ -117,13 +117,16 @@ __device__ inline void arrive_behind_units(uint64_t* barrier) {
                : "memory");
 }
 
-// Counts as one of `threads` that sync() on the barrier, and goes on.
+// Counts as one of `threads` that sync() on the barrier, and goes on. Both instructions ask that a whole
+// warp comes together; behind a branch of one lane it may have not, and the card then stops the kernel.
 __device__ inline void arrive_at(uint32_t barrier, uint32_t threads) {
+  __syncwarp();
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 // Of `threads` threads of the block that name the same barrier; 0 is __syncthreads.
 __device__ inline void sync(uint32_t barrier, uint32_t threads) {
+  __syncwarp();
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
@@ -140,6 +143,7 @@ __device__ inline void let_next_kernel_start() {
 // Registers of a thread of this warpgroup from here on; `kBefore` before.
 template <uint32_t kRegisters, uint32_t kBefore>
 __device__ inline void set_registers() {
+  __syncwarp();
   if constexpr (kRegisters > kBefore) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
   } else if constexpr (kRegisters < kBefore) {
