@@ -42,7 +42,7 @@ Result<void> SessionState::place(const Placement& placement) {
   if (auto healthy = check_health(); !healthy) {
     return healthy;
   }
-  if (auto changed = settled_or(turns->relay(std::move(*next))); !changed) {
+  if (auto changed = settled_or(turns->relay(*next)); !changed) {
     return changed;
   }
   ++counters.placement_changes;

@@ -298,7 +298,7 @@ Result<void> Turns::enter(Phase phase) {
                                     : change(*owner_, phase, entered(state_->plan, phase));
 }
 
-Result<void> Turns::relay(Plan next) {
+Result<void> Turns::relay(const Plan& next) {
   const std::uint32_t sequences = state_->options.sequences;
   const bool keeps = kept_bytes(next, sequences) == kept_bytes(state_->plan, sequences);
   const std::uint64_t kept_region = keeps ? kept_region_ : kept_region_ + 1;

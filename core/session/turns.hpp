@@ -60,7 +60,7 @@ class Turns {
   [[nodiscard]] Result<void> enter(Phase phase);
 
   // Another plan for the same bytes, in the present phase. Errors: as enter().
-  [[nodiscard]] Result<void> relay(Plan next);
+  [[nodiscard]] Result<void> relay(const Plan& next);
 
   // Begins the work of a step of the present phase; it is under way while the number lives.
   [[nodiscard]] Result<StepWork> admit(std::uint32_t rows, std::uint32_t sequences);
