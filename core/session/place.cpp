@@ -77,9 +77,8 @@ Result<void> Session::place(const Placement& placement) {
 
 Result<void> Session::enter(Phase phase) {
   SessionState& state = *state_;
-  if (state.step) {
-    return tl::unexpected(
-        Error{Errc::busy, "a step is open; commit or cancel it first", 0, 0, 0, "session"});
+  if (auto between = state.check_between_steps(); !between) {
+    return between;
   }
   if (auto healthy = state.check_health(); !healthy) {
     return healthy;

@@ -135,12 +135,8 @@ class PagesPreparation : public Preparation {
         (!state_->resident_lease || state_->resident_lease.range().offset == first)) {
       return {};
     }
-    return tl::unexpected(Error{Errc::internal,
-                                "resident pages do not begin the arena; report this bug",
-                                0,
-                                0,
-                                0,
-                                "session"});
+    return tl::unexpected(error_of(
+        Errc::internal, "resident pages do not begin the arena; report this bug", "session"));
   }
 
   void swap() {
@@ -328,13 +324,10 @@ Result<void> Turns::check_open() const {
   if (!closed_) {
     return {};
   }
-  return tl::unexpected(Error{Errc::internal,
-                              "a change of phase failed and could not be taken back; end the "
-                              "session and open another",
-                              0,
-                              0,
-                              0,
-                              "session"});
+  return tl::unexpected(error_of(Errc::internal,
+                                 "a change of phase failed and could not be taken back; end the "
+                                 "session and open another",
+                                 "session"));
 }
 
 }  // namespace kvspan

@@ -305,8 +305,8 @@ Scenario scenario_of(std::uint64_t seed) {
   if (apart.percent(35)) {
     move_about(apart, scenario);
   }
-  // Not where copies must be aligned: what such a copy reaches of a neighbouring row is undefined behind a
-  // failure, which core has no answer to (docs/design/engine.md, "What it does not see").
+  // Not where copies must be aligned: what such a copy reaches of a neighbouring row is undefined
+  // behind a failure, which core has no answer to (docs/design/engine.md, "What it does not see").
   if (outlives && apart.percent(50) && scenario.device.copy_alignment == 1) {
     take_back_in_flight(apart, scenario);
   }

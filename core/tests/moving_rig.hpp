@@ -31,6 +31,13 @@ inline SessionOptions moving_options() {
   return options;
 }
 
+// The same whose phases take turns.
+inline SessionOptions turning_options() {
+  SessionOptions options = moving_options();
+  options.placement.phases_take_turns = true;
+  return options;
+}
+
 inline std::uint64_t minimum_of(const Backend& backend, const SessionOptions& options) {
   return plan(plan_request(backend, options))->minimum_arena_bytes;
 }

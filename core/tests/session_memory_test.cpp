@@ -14,12 +14,6 @@
 namespace kvspan::test {
 namespace {
 
-SessionOptions turning_options() {
-  SessionOptions options = moving_options();
-  options.placement.phases_take_turns = true;
-  return options;
-}
-
 using Change = std::function<Result<void>(Session&)>;
 
 struct Behind {

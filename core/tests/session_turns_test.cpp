@@ -2,6 +2,7 @@
 // Prefill and decode have the arena one after the other: no bit moves whatever phases are taken,
 // what both keep stays, each phase has all that the other one's scratch and tails would take, and
 // whatever fails on the way leaves a session that goes on.
+#include "any_submit.hpp"
 #include "moving_rig.hpp"
 
 #include <gtest/gtest.h>
@@ -12,12 +13,6 @@
 
 namespace kvspan::test {
 namespace {
-
-SessionOptions turning_options() {
-  SessionOptions options = moving_options();
-  options.placement.phases_take_turns = true;
-  return options;
-}
 
 std::uint64_t resident_bytes(const Plan& plan) {
   return plan.regions.resident_bytes;
@@ -279,12 +274,7 @@ TEST(SessionTurns, AnySubmitOfAChangeMayFail) {
     EXPECT_LT(failures, 5);
     return last;
   };
-  const Outputs expected = run(calm, 0);
-  for (int nth = 1; nth <= seeds(150); ++nth) {
-    SCOPED_TRACE("submit " + std::to_string(nth));
-    StubRig rig({{"queues", "shuffled"}, {"seed", std::to_string(nth)}});
-    ASSERT_TRUE(same_bits(run(rig, static_cast<std::uint64_t>(nth)), expected));
-  }
+  expect_same_whichever_submit_fails(150, 1, run);
 }
 
 // A cancellation between a step and the change of phase behind it is told by the change.

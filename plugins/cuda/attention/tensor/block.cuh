@@ -42,6 +42,17 @@ inline constexpr float kWeightScale = 4096.0f;
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 
+// The weight of a score, and what a sum before is multiplied with, where `from` is the largest score now.
+__device__ inline float weight_of(float score, float from) {
+  return ptx::exp2_fast(fmaf(__fsub_rn(score, from), kLog2E, kWeightExponent));
+}
+
+__device__ inline float kept_of(float before, float from) {
+  return ptx::exp2_fast(__fmul_rn(__fsub_rn(before, from), kLog2E));
+}
+
+inline constexpr uint32_t kSharedBytesMax = 232448;  // that a block may have on 9.0
+
 // Numbers of each pair of the tile.
 template <uint32_t kPairs>
 struct PairsOf {
@@ -141,7 +152,6 @@ struct Layout {
   static constexpr uint32_t q_bytes = q_parts * pairs * q_stride;
   static constexpr uint32_t p_stride = 2 * (pairs + (kTiles % 2 == 0 ? 8 : 0));
   static constexpr uint32_t p_bytes = kTokens * p_stride;
-  static constexpr uint32_t limit = 232448;  // bytes a block may have on 9.0
   static constexpr uint32_t k_slot_bytes = round128(K::slot_bytes);
   static constexpr uint32_t v_slot_bytes = round128(V::slot_bytes);
 
@@ -152,7 +162,7 @@ struct Layout {
                                            Kept<pairs, kGroups>::weight_slots * round128(p_bytes) +
                                            round128(2 * K::made_bytes) + round128(V::made_bytes);
   template <uint32_t kGroups>
-  static constexpr uint32_t slots_fit = (limit - before_slots<kGroups>) / (k_slot_bytes + v_slot_bytes);
+  static constexpr uint32_t slots_fit = (kSharedBytesMax - before_slots<kGroups>) / (k_slot_bytes + v_slot_bytes);
 
   // As many slots as groups, since a group that is further ahead than the slots would take the end of
   // one phase for that of the next. Rows that are made have room for one group, whose warps the
@@ -260,6 +270,21 @@ struct Block : Sharing<Layout<K, V, kTiles>> {
     return Places::q_parts == 2 && needs_two_parts(K::is_bf16, this->kept().entry.q.type) ? 2 : 1;
   }
 };
+
+// A score with soft cap and ALiBi.
+template <class Owner>
+__device__ float bent(const Owner& block, float score, uint32_t pair, uint64_t token) {
+  const Problem& problem = block.problem;
+  if (problem.soft_cap != 0.0f) {
+    score = __fmul_rn(problem.soft_cap, tanhf(__fdiv_rn(score, problem.soft_cap)));
+  }
+  if (problem.slopes != nullptr) {
+    const auto& pairs = block.kept().pairs;
+    const int64_t distance = static_cast<int64_t>(token) - pairs.position[pair];
+    score = fmaf(pairs.slope[pair], static_cast<float>(distance), score);
+  }
+  return score;
+}
 
 // 8-byte words of a struct in host memory, a lane each, so that all come in one trip.
 template <class T>

@@ -253,8 +253,8 @@ class Scorer {
         low = __fmul_rn(low, c == 0 ? scales.x : scales.y);
         high = __fmul_rn(high, c == 0 ? scales.x : scales.y);
         if constexpr (!kPlain) {
-          low = bent(low, pair, first + token[0]);
-          high = bent(high, pair, first + token[1]);
+          low = bent(block_, low, pair, first + token[0]);
+          high = bent(block_, high, pair, first + token[1]);
           low = (told.bits[pair] >> token[0] & 1) != 0 ? low : -INFINITY;
           high = (told.bits[pair] >> token[1] & 1) != 0 ? high : -INFINITY;
         }
@@ -302,20 +302,6 @@ class Scorer {
     return ptx::max_nan(ptx::max_nan(tops.x, tops.y), ptx::max_nan(tops.z, tops.w));
   }
 
-  // A score with soft cap and ALiBi.
-  __device__ float bent(float score, uint32_t pair, uint64_t token) const {
-    const Problem& problem = block_.problem;
-    if (problem.soft_cap != 0.0f) {
-      score = __fmul_rn(problem.soft_cap, tanhf(__fdiv_rn(score, problem.soft_cap)));
-    }
-    if (problem.slopes != nullptr) {
-      const PairsOf<Owner::pairs>& pairs = block_.kept().pairs;
-      const int64_t distance = static_cast<int64_t>(token) - pairs.position[pair];
-      score = fmaf(pairs.slope[pair], static_cast<float>(distance), score);
-    }
-    return score;
-  }
-
   // Weights of two tokens and two pairs a tile, rounded: l is their sum as they are used.
   __device__ void weigh(const float (&own)[kTiles][4],
                         Weighed<Owner::pairs>& told,
@@ -332,11 +318,11 @@ class Scorer {
         const float before = tops_[i][c];
         const float top = ptx::max_nan(before, top_of(top_.slot, pair));
         const float from = is_neutral(top) ? 0.0f : top;
-        made[c] = ptx::exp2_fast(fmaf(__fsub_rn(own[i][c], from), kLog2E, kWeightExponent));
-        made[2 + c] = ptx::exp2_fast(fmaf(__fsub_rn(own[i][2 + c], from), kLog2E, kWeightExponent));
+        made[c] = weight_of(own[i][c], from);
+        made[2 + c] = weight_of(own[i][2 + c], from);
         tops_[i][c] = top;
         if (tells) {
-          told.kept[pair] = ptx::exp2_fast(__fmul_rn(__fsub_rn(before, from), kLog2E));
+          told.kept[pair] = kept_of(before, from);
           told.m[pair] = top;
         }
       }

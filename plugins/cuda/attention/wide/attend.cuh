@@ -320,7 +320,7 @@ class Attender {
     if (bent_) {
 #pragma unroll
       for (uint32_t e = 0; e < 16; ++e) {
-        scores[e] = bent(scores[e], pair(e / 2 % 2), first + token_of(e));
+        scores[e] = tensor::bent(block_, scores[e], pair(e / 2 % 2), first + token_of(e));
       }
     }
     if (!open) {
@@ -329,20 +329,6 @@ class Attender {
         scores[e] = (seen[e / 2 % 2] >> token_of(e) & 1) != 0 ? scores[e] : -INFINITY;
       }
     }
-  }
-
-  // A score with soft cap and ALiBi.
-  [[nodiscard]] __device__ float bent(float score, uint32_t pair, uint64_t token) const {
-    const Problem& problem = block_.problem;
-    if (problem.soft_cap != 0.0f) {
-      score = __fmul_rn(problem.soft_cap, tanhf(__fdiv_rn(score, problem.soft_cap)));
-    }
-    if (problem.slopes != nullptr) {
-      const auto& pairs = block_.kept().pairs;
-      const int64_t distance = static_cast<int64_t>(token) - pairs.position[pair];
-      score = fmaf(pairs.slope[pair], static_cast<float>(distance), score);
-    }
-    return score;
   }
 
   // Weights, rounded: l is their sum as they are used. `kept`: what the old l and u are multiplied with.
@@ -359,15 +345,15 @@ class Attender {
       top = ptx::max_nan(top, __shfl_xor_sync(~0u, top, 1));
       top = ptx::max_nan(top, __shfl_xor_sync(~0u, top, 2));
       from[r] = is_neutral(top) ? 0.0f : top;
-      kept[r] = ptx::exp2_fast(__fmul_rn(__fsub_rn(m_[r], from[r]), tensor::kLog2E));
+      kept[r] = tensor::kept_of(m_[r], from[r]);
       m_[r] = top;
     }
 #pragma unroll
     for (uint32_t i = 0; i < 8; ++i) {
       // i / 2: which eight tokens; i % 2 is r.
       const uint32_t at = i / 2 * 4 + i % 2 * 2;
-      const __half2 two = __floats2half2_rn(weight_of(scores[at], from[i % 2]),
-                                            weight_of(scores[at + 1], from[i % 2]));
+      const __half2 two = __floats2half2_rn(tensor::weight_of(scores[at], from[i % 2]),
+                                            tensor::weight_of(scores[at + 1], from[i % 2]));
       const float2 rounded = __half22float2(two);
       sums[i % 2] = __fadd_rn(sums[i % 2], __fadd_rn(rounded.x, rounded.y));
       weights[i / 4][i % 4] = ptx::bits_of(two);
@@ -378,10 +364,6 @@ class Attender {
       sums[r] = __fadd_rn(sums[r], __shfl_xor_sync(~0u, sums[r], 2));
       l_[r] = fmaf(l_[r], kept[r], sums[r]);
     }
-  }
-
-  __device__ static float weight_of(float score, float from) {
-    return ptx::exp2_fast(fmaf(__fsub_rn(score, from), tensor::kLog2E, tensor::kWeightExponent));
   }
 
   __device__ void rescale(const float (&kept)[2]) {
