@@ -115,12 +115,11 @@ class PagesPreparation : public Preparation {
   // Leases of what is committed and not held yet.
   Result<void> acquire_all(const std::vector<Region>& regions, const Plan& target) {
     for (const Region& region : regions) {
-      Lease* const lease = region.id == kResidentRegion ? &state_->resident_lease
-                           : region.id == kSlotsRegion  ? &state_->slots_lease
-                           : region.id >= kKeptRegion   ? &state_->kept_lease
-                                                        : nullptr;
-      if (lease != nullptr && !*lease) {
-        if (auto acquired = acquire(*state_->arena, region.id, *lease); !acquired) {
+      Lease& lease = region.id == kResidentRegion ? state_->resident_lease
+                     : region.id == kSlotsRegion  ? state_->slots_lease
+                                                  : state_->kept_lease;
+      if (region.id != kScratchRegion && !lease) {
+        if (auto acquired = acquire(*state_->arena, region.id, lease); !acquired) {
           return acquired;
         }
       }

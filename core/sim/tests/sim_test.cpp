@@ -31,11 +31,14 @@ TEST(Sim, FindsNothingInCore) {
   EXPECT_GT(tally.streamed_pages, 20 * kSeeds);
   EXPECT_GT(tally.recoveries, kSeeds / 2);
   EXPECT_GT(tally.cancellations, kSeeds / 4);
-  EXPECT_GT(tally.refused_opens, kSeeds / 400);
   EXPECT_GT(tally.placements, kSeeds / 2);
-  EXPECT_GT(tally.decisions, kSeeds / 100);
   EXPECT_GT(tally.phases, kSeeds);
   EXPECT_GT(tally.retired_pages, kSeeds);
+  // One seed of forty or less: some hundreds of seeds may have none.
+  if (kSeeds >= 20000) {
+    EXPECT_GT(tally.refused_opens, kSeeds / 400);
+    EXPECT_GT(tally.decisions, kSeeds / 100);
+  }
 }
 
 TEST(Sim, ASeedSaysEverything) {
