@@ -103,7 +103,10 @@ void StreamTest::choose_layers() {
               Tuple()};
   }
   options_.geometry.page_tokens = 8;
-  options_.geometry.alignment = std::max<uint64_t>(128, rig().info().memory_alignment);
+  auto aligned = kvspan::aligned_for(*backend_, {});
+  ASSERT_TRUE(aligned) << aligned.error().message;
+  options_.geometry.alignment = aligned->alignment;
+  options_.geometry.row_alignment = aligned->row_alignment;
   auto& layers = options_.geometry.layers;
   constexpr kvspan_type_t kAll[] = {KVSPAN_TYPE_F16,
                                     KVSPAN_TYPE_Q8_0,

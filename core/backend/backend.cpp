@@ -4,6 +4,7 @@
 
 #include "kvspan/core/layout/kv_type.hpp"
 
+#include <algorithm>
 #include <string>
 
 namespace kvspan {
@@ -53,6 +54,25 @@ Result<void*> Backend::map(const DeviceMemory& memory) const {
     return tl::unexpected(from_abi(result, error, "mapping host memory"));
   }
   return address;
+}
+
+Result<kvspan_copy_limits_t> Backend::copy_limits() const {
+  kvspan_copy_limits_t limits{};
+  limits.struct_size = sizeof limits;
+  kvspan_error_t error = empty_error();
+  const kvspan_result_t result = tables_.copy->limits(device_, &limits, &error);
+  if (result != KVSPAN_OK) {
+    return tl::unexpected(from_abi(result, error, "asking for the limits of copies"));
+  }
+  return limits;
+}
+
+std::uint64_t copy_alignment(const kvspan_copy_limits_t& limits) {
+  return std::max({limits.source_alignment,
+                   limits.target_alignment,
+                   limits.bytes_alignment,
+                   limits.pitch_alignment,
+                   std::uint64_t{1}});
 }
 
 namespace {

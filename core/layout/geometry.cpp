@@ -74,7 +74,8 @@ Result<void> check_v_in_k(const LayerGeometry& layer) {
 
 Result<void> check_page(std::uint32_t page_tokens,
                         std::uint64_t alignment,
-                        std::uint32_t tile_tokens_max) {
+                        std::uint32_t tile_tokens_max,
+                        std::uint64_t row_alignment) {
   if (page_tokens == 0) {
     return refuse("page_tokens is 0; a page holds at least 1 token, 256 is usual");
   }
@@ -85,6 +86,11 @@ Result<void> check_page(std::uint32_t page_tokens,
   if (!is_power_of_two(tile_tokens_max)) {
     return refuse("tile_tokens_max " + std::to_string(tile_tokens_max) +
                   " is not a power of two; use 64");
+  }
+  if (!is_power_of_two(row_alignment) || row_alignment > alignment) {
+    return refuse("row_alignment " + std::to_string(row_alignment) +
+                  " is not a power of two up to the alignment, " + std::to_string(alignment) +
+                  "; use what the device's copies are aligned to, and an alignment of as much");
   }
   return {};
 }
@@ -162,8 +168,9 @@ std::uint64_t v_row_offset(const PageLayout& page, std::uint64_t row, std::uint6
 Result<PageLayout> page_layout(const LayerGeometry& layer,
                                std::uint32_t page_tokens,
                                std::uint64_t alignment,
-                               std::uint32_t tile_tokens_max) {
-  if (auto page = check_page(page_tokens, alignment, tile_tokens_max); !page) {
+                               std::uint32_t tile_tokens_max,
+                               std::uint64_t row_alignment) {
+  if (auto page = check_page(page_tokens, alignment, tile_tokens_max, row_alignment); !page) {
     return tl::unexpected(std::move(page.error()));
   }
   if (auto heads = check_heads(layer); !heads) {
@@ -185,8 +192,8 @@ Result<PageLayout> page_layout(const LayerGeometry& layer,
   PageLayout page{};
   page.page_tokens = page_tokens;
   page.tile_tokens = tile_tokens(page_tokens, tile_tokens_max);
-  page.k_row_bytes = *k_row;
-  page.v_row_bytes = *v_row;
+  page.k_row_bytes = align_up(*k_row, row_alignment);
+  page.v_row_bytes = align_up(*v_row, row_alignment);
   if (!place_tiles(page, layer, alignment)) {
     return refuse_overflow("a page of " + std::to_string(page_tokens) + " tokens");
   }
@@ -194,7 +201,10 @@ Result<PageLayout> page_layout(const LayerGeometry& layer,
 }
 
 Result<std::vector<PageLayout>> page_layouts(const Geometry& geometry) {
-  if (auto page = check_page(geometry.page_tokens, geometry.alignment, geometry.tile_tokens_max);
+  if (auto page = check_page(geometry.page_tokens,
+                             geometry.alignment,
+                             geometry.tile_tokens_max,
+                             geometry.row_alignment);
       !page) {
     return tl::unexpected(std::move(page.error()));
   }
@@ -204,8 +214,11 @@ Result<std::vector<PageLayout>> page_layouts(const Geometry& geometry) {
   std::vector<PageLayout> pages;
   pages.reserve(geometry.layers.size());
   for (std::size_t i = 0; i < geometry.layers.size(); ++i) {
-    auto page = page_layout(
-        geometry.layers[i], geometry.page_tokens, geometry.alignment, geometry.tile_tokens_max);
+    auto page = page_layout(geometry.layers[i],
+                            geometry.page_tokens,
+                            geometry.alignment,
+                            geometry.tile_tokens_max,
+                            geometry.row_alignment);
     if (!page) {
       return of_layer(std::move(page.error()), i);
     }

@@ -2,8 +2,6 @@
 // Read first: byte_runs.hpp.
 #include "byte_runs.hpp"
 
-#include "kvspan/core/layout/checked.hpp"
-
 #include <algorithm>
 
 namespace kvspan {
@@ -18,47 +16,31 @@ struct CutSide {
   std::uint64_t bytes;  // of all heads
 };
 
-// Rows [first, end) of each head. Heads that are not aligned come as a whole.
-ByteRun run_of(const CutSide& side,
-               std::uint64_t first,
-               std::uint64_t end,
-               std::uint64_t alignment) {
+// Rows [first, end) of each head.
+ByteRun run_of(const CutSide& side, std::uint64_t first, std::uint64_t end) {
   const std::uint64_t heads = side.bytes / side.head_bytes;
-  if (heads != 1 && side.head_bytes % alignment != 0) {
-    return {side.offset, align_up(side.bytes, alignment), 1, 0};
-  }
-  const std::uint64_t begin = first * side.row_bytes / alignment * alignment;
-  const std::uint64_t bytes =
-      std::min(align_up(end * side.row_bytes, alignment), align_up(side.head_bytes, alignment)) -
-      begin;
-  const bool one = heads == 1;
-  return {side.offset + begin, bytes, heads, one ? 0 : side.head_bytes};
+  return {side.offset + first * side.row_bytes,
+          (end - first) * side.row_bytes,
+          heads,
+          heads == 1 ? 0 : side.head_bytes};
 }
 
 void add_part(std::vector<ByteRun>& runs,
               const PageLayout& page,
               std::uint64_t tile,
               std::uint64_t first,
-              std::uint64_t end,
-              std::uint64_t alignment) {
+              std::uint64_t end) {
   const std::uint64_t at = tile * page.tile_bytes;
-  runs.push_back(
-      run_of({at, page.k_row_bytes, page.k_head_bytes, page.k_tile_bytes}, first, end, alignment));
+  runs.push_back(run_of({at, page.k_row_bytes, page.k_head_bytes, page.k_tile_bytes}, first, end));
   if (page.v_tile_bytes != 0) {
-    runs.push_back(
-        run_of({at + page.v_offset, page.v_row_bytes, page.v_head_bytes, page.v_tile_bytes},
-               first,
-               end,
-               alignment));
+    runs.push_back(run_of(
+        {at + page.v_offset, page.v_row_bytes, page.v_head_bytes, page.v_tile_bytes}, first, end));
   }
 }
 
 }  // namespace
 
-std::vector<ByteRun> runs_of(const PageLayout& page,
-                             std::uint64_t first_row,
-                             std::uint64_t rows,
-                             std::uint64_t alignment) {
+std::vector<ByteRun> runs_of(const PageLayout& page, std::uint64_t first_row, std::uint64_t rows) {
   std::vector<ByteRun> runs;
   const std::uint64_t each = page.tile_tokens;
   const std::uint64_t end_row = first_row + rows;
@@ -70,7 +52,7 @@ std::vector<ByteRun> runs_of(const PageLayout& page,
       row += whole * each;
     } else {
       const std::uint64_t stop = std::min(end_row, (tile + 1) * each);
-      add_part(runs, page, tile, row - tile * each, stop - tile * each, alignment);
+      add_part(runs, page, tile, row - tile * each, stop - tile * each);
       row = stop;
     }
   }
@@ -86,14 +68,6 @@ kvspan_segment_t segment_of(const PagePlaces& places, const ByteRun& run) {
           run.count,
           run.pitch,
           run.pitch};
-}
-
-std::uint64_t copy_alignment(const kvspan_copy_limits_t& limits) {
-  return std::max({limits.source_alignment,
-                   limits.target_alignment,
-                   limits.bytes_alignment,
-                   limits.pitch_alignment,
-                   std::uint64_t{1}});
 }
 
 }  // namespace kvspan

@@ -24,13 +24,11 @@ struct ByteRun {
 inline constexpr std::uint32_t kByteRunsMax = 5;
 
 // Bytes of rows of a page, at least one, in ascending tiles: whole tiles are one run, of others
-// each head's rows, widened to `alignment`, a power of two. Tiles begin and end on it, so the
-// widening stays in the tile; it takes along neighbours that are equal on both sides, or dead rows
-// that nobody reads.
+// each head's rows. Rows lie as far apart as copies must be aligned (Geometry::row_alignment), so
+// a copy of rows reaches no other row: one that fails leaves committed neighbours as they are.
 [[nodiscard]] std::vector<ByteRun> runs_of(const PageLayout& page,
                                            std::uint64_t first_row,
-                                           std::uint64_t rows,
-                                           std::uint64_t alignment);
+                                           std::uint64_t rows);
 
 // A run as a segment between two places of the same page.
 struct PagePlaces {
@@ -41,8 +39,5 @@ struct PagePlaces {
 };
 
 [[nodiscard]] kvspan_segment_t segment_of(const PagePlaces& places, const ByteRun& run);
-
-// A multiple of all alignments of a copy.
-[[nodiscard]] std::uint64_t copy_alignment(const kvspan_copy_limits_t& limits);
 
 }  // namespace kvspan

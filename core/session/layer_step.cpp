@@ -58,7 +58,7 @@ Result<void> SessionState::refetch_tail(const PageKey& key,
   }
   const DevicePage target = device_page(key, slot);
   std::vector<kvspan_segment_t> segments;
-  for (const ByteRun& run : runs_of(plan.pages[key.layer], 0, rows, copy_alignment(limits))) {
+  for (const ByteRun& run : runs_of(plan.pages[key.layer], 0, rows)) {
     segments.push_back(segment_of({source->memory, source->offset, parent, target.offset}, run));
     counters.refetched_tail_bytes += run.count * run.bytes;
   }
@@ -184,8 +184,7 @@ Result<std::uint64_t> SessionState::publish(std::uint32_t layer,
     const HostPage target = host->page(history.block(layer, page.key.page), layer);
     behind.moment.merge(page.device.hazard->before_read());
     behind.moment.merge(history.hazard(layer, page.key.page).before_write());
-    for (const ByteRun& run :
-         runs_of(plan.pages[layer], page.first_row, page.rows, copy_alignment(limits))) {
+    for (const ByteRun& run : runs_of(plan.pages[layer], page.first_row, page.rows)) {
       segments.push_back(
           segment_of({parent, page.device.offset, target.memory, target.offset}, run));
       counters.published_bytes += run.count * run.bytes;

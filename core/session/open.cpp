@@ -158,6 +158,17 @@ CapabilityLookup capabilities_of(const Backend& backend, const SessionOptions& o
       };
 }
 
+Result<Geometry> aligned_for(const Backend& backend, Geometry geometry) {
+  const auto limits = backend.copy_limits();
+  if (!limits) {
+    return tl::unexpected(limits.error());
+  }
+  geometry.row_alignment = std::max(geometry.row_alignment, copy_alignment(*limits));
+  geometry.alignment =
+      std::max({geometry.alignment, geometry.row_alignment, backend.info().memory_alignment});
+  return geometry;
+}
+
 PlanRequest plan_request(const Backend& backend, const SessionOptions& options) {
   PlanRequest request;
   request.geometry = options.geometry;
@@ -244,11 +255,17 @@ Result<void> SessionState::check_alignment() {
                           " bytes on this device; set the geometry's alignment to a multiple";
     return tl::unexpected(error_of(Errc::invalid_argument, std::move(message), "session"));
   }
-  limits.struct_size = sizeof limits;
-  kvspan_error_t error = empty_error();
-  const kvspan_result_t result = backend.tables().copy->limits(backend.device(), &limits, &error);
-  if (result != KVSPAN_OK) {
-    return tl::unexpected(from_abi(result, error, "asking for the limits of copies"));
+  auto copies = backend.copy_limits();
+  if (!copies) {
+    return tl::unexpected(std::move(copies).error());
+  }
+  limits = *copies;
+  const std::uint64_t copied = copy_alignment(limits);
+  if (copied > plan.alignment || options.geometry.row_alignment % copied != 0) {
+    std::string message = "this device copies units of " + std::to_string(copied) +
+                          " bytes, and rows of its history must not share one; set the geometry's "
+                          "row_alignment to a multiple, and the alignment to as much at least";
+    return tl::unexpected(error_of(Errc::invalid_argument, std::move(message), "session"));
   }
   return {};
 }

@@ -97,8 +97,8 @@ std::uint64_t SessionState::first_visible_page(std::size_t layer, std::uint64_t 
 }
 
 // S of the part's rows in this layer where pages are fetched round robin over the splits; 0 where
-// one page after another is right: rows with different S would need different orders, prefill walks
-// one split at a time, and a copy may be unable to begin where a split does.
+// one page after another is right: rows with different S would need different orders, and prefill
+// walks one split at a time.
 std::uint64_t SessionState::order_split_tokens(std::uint32_t layer,
                                                const StepPart& part,
                                                Phase phase) const {
@@ -106,15 +106,6 @@ std::uint64_t SessionState::order_split_tokens(std::uint32_t layer,
     return 0;
   }
   const kvspan_attention_caps_t& caps = asked(layer, phase).caps;
-  const PageLayout& layout = plan.pages[layer];
-  const std::uint64_t alignment = copy_alignment(limits);
-  const bool cuts_tiles = caps.span_granule % layout.tile_tokens != 0;
-  if (cuts_tiles &&
-      (caps.span_granule * layout.k_row_bytes % alignment != 0 ||
-       caps.span_granule * layout.v_row_bytes % alignment != 0 ||
-       layout.k_head_bytes % alignment != 0 || layout.v_head_bytes % alignment != 0)) {
-    return 0;
-  }
   const std::vector<RowGroup> groups = row_groups({part.first_token,
                                                    part.rows,
                                                    options.geometry.layers[layer].window_tokens,
@@ -196,7 +187,7 @@ void SessionState::add_part(std::vector<kvspan_segment_t>& segments,
   std::uint64_t moved[kByteRunsMax] = {row * layout.k_row_bytes};
   moved[1] = layout.v_tile_bytes == 0 ? 0 : row * layout.v_row_bytes;
   const std::uint64_t* up = moved;
-  for (const ByteRun& run : runs_of(layout, unit.first_row, unit.rows, copy_alignment(limits))) {
+  for (const ByteRun& run : runs_of(layout, unit.first_row, unit.rows)) {
     PagePlaces moved_up = places;
     moved_up.target_offset -= skipped + *up++;
     add_segment(segments, segment_of(moved_up, run));

@@ -193,9 +193,7 @@ void Device::finish(Queue& queue) {
   }
   if (work->failing == KVSPAN_OK) {
     act(*work, false);
-  } else if (traits().undefined_on_failure &&
-             (traits().copy_alignment == 1 || work->call.kind != CallKind::copy)) {
-    // Copies that must be aligned reach into neighbours, whose bytes are there already.
+  } else if (traits().undefined_on_failure) {
     spoil(*work);
   }
   settle(*work);

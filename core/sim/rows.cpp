@@ -243,8 +243,11 @@ void write_page(const Geometry& geometry,
                 std::uint64_t tokens,
                 std::span<std::byte> bytes) {
   const LayerGeometry& of = geometry.layers[layer];
-  const auto layout =
-      page_layout(of, geometry.page_tokens, geometry.alignment, geometry.tile_tokens_max);
+  const auto layout = page_layout(of,
+                                  geometry.page_tokens,
+                                  geometry.alignment,
+                                  geometry.tile_tokens_max,
+                                  geometry.row_alignment);
   if (!layout) {
     return;
   }
@@ -262,7 +265,7 @@ void write_page(const Geometry& geometry,
           k ? of.k_type : of.v_type, values.data(), size, reinterpret_cast<std::uint8_t*>(target));
     } else {
       write_tag(target,
-                k ? layout->k_row_bytes : layout->v_row_bytes,
+                kvspan_ref_row_bytes(k ? of.k_type : of.v_type, size),
                 {stream,
                  static_cast<std::uint32_t>(token),
                  generation,

@@ -81,6 +81,7 @@ SessionOptions session_of(Random& random, const DeviceTraits& traits, bool arith
   options.geometry.page_tokens = std::min(options.geometry.page_tokens, 4 * traits.granule + 8);
   options.geometry.page_tokens -= options.geometry.page_tokens % traits.granule;
   options.geometry.alignment = std::max({traits.memory_alignment, traits.copy_alignment, 16U});
+  options.geometry.row_alignment = traits.copy_alignment;
   options.context_tokens = random.between(8, arithmetic ? 60 : 160);
   options.sequences = random.one_of({1U, 1U, 2U, 3U});
   options.prefill_rows_max = random.between(1, 24);
@@ -305,9 +306,7 @@ Scenario scenario_of(std::uint64_t seed) {
   if (apart.percent(35)) {
     move_about(apart, scenario);
   }
-  // Not where copies must be aligned: what such a copy reaches of a neighbouring row is undefined
-  // behind a failure, which core has no answer to (docs/design/engine.md, "What it does not see").
-  if (outlives && apart.percent(50) && scenario.device.copy_alignment == 1) {
+  if (outlives && apart.percent(50)) {
     take_back_in_flight(apart, scenario);
   }
   if (turns(seed)) {

@@ -191,9 +191,16 @@ TEST(Geometry, TilesArePaddedToTheAlignmentAndNoFurther) {
     const auto page_tokens = static_cast<std::uint32_t>(up_to(300));
     const std::uint64_t alignment = std::uint64_t{1} << (random() % 13);
     const std::uint32_t tile_max = 1U << (random() % 8);
-    const auto page = page_layout(layer, page_tokens, alignment, tile_max);
+    const std::uint64_t row_alignment = std::min(alignment, std::uint64_t{1} << (random() % 10));
+    const auto page = page_layout(layer, page_tokens, alignment, tile_max, row_alignment);
     ASSERT_TRUE(page) << page.error().message;
     const std::uint32_t tile = page->tile_tokens;
+    ASSERT_EQ(page->k_row_bytes % row_alignment, 0u);
+    ASSERT_EQ(page->v_row_bytes % row_alignment, 0u);
+    ASSERT_LT(page->k_row_bytes - row_bytes(layer.k_type, layer.head_size_k).value(),
+              row_alignment);
+    ASSERT_LT(page->v_row_bytes - row_bytes(layer.v_type, layer.head_size_v).value(),
+              row_alignment);
     ASSERT_LE(tile, tile_max);
     ASSERT_EQ(page_tokens % tile, 0u);
     ASSERT_TRUE(tile == page_tokens || tile == tile_max || page_tokens / tile % 2 == 1);
@@ -216,7 +223,8 @@ TEST(Geometry, EveryRowHasAPlaceOfItsOwn) {
     const auto heads = static_cast<std::uint32_t>(1 + random() % 4);
     const LayerGeometry layer{KVSPAN_TYPE_F16, KVSPAN_TYPE_Q4_0, 64, 32, heads, heads};
     const auto page_tokens = static_cast<std::uint32_t>(1 + random() % 40);
-    const auto page = page_layout(layer, page_tokens, 16, 1U << (random() % 5));
+    const auto page =
+        page_layout(layer, page_tokens, 16, 1U << (random() % 5), 1U << (random() % 5));
     ASSERT_TRUE(page);
     std::vector<int> owners(page->page_bytes);
     const auto claim = [&](std::uint64_t offset, std::uint64_t bytes) {
@@ -250,6 +258,12 @@ std::vector<Refusal> refusals() {
       {"page 0", [](Geometry& g) { g.page_tokens = 0; }, kInvalid, "page_tokens is 0"},
       {"alignment 0", [](Geometry& g) { g.alignment = 0; }, kInvalid, "alignment 0 is not"},
       {"alignment 96", [](Geometry& g) { g.alignment = 96; }, kInvalid, "alignment 96 is not"},
+      {"rows at 0", [](Geometry& g) { g.row_alignment = 0; }, kInvalid, "row_alignment 0 is not"},
+      {"rows at 6", [](Geometry& g) { g.row_alignment = 6; }, kInvalid, "row_alignment 6 is not"},
+      {"rows at more than tiles",
+       [](Geometry& g) { g.row_alignment = 256; },
+       kInvalid,
+       "row_alignment 256 is not a power of two up to the alignment, 128"},
       {"K of 0",
        [](Geometry& g) { g.layers[1].head_size_k = 0; },
        kInvalid,

@@ -53,6 +53,9 @@ class WatchedRig {
   // What core calls: the plugin's slots until others are put here.
   [[nodiscard]] kvspan_attention_table_t& attention() { return attention_; }
 
+  // Of these, `copy` tells who watches.
+  [[nodiscard]] kvspan_copy_table_t& copies() { return copy_; }
+
  private:
   static kvspan_result_t copy(kvspan_queue_t* queue,
                               const kvspan_segment_t* segments,

@@ -207,7 +207,7 @@ int status_of(const GenerationReport& report) {
 Result<GenerationReport> report_of(const GenerateOptions& options,
                                    const std::string& plugin_file,
                                    const Input& input,
-                                   const GenerationRequest& request) {
+                                   GenerationRequest request) {
   const std::uint32_t threads =
       options.threads != 0 ? options.threads
                            : std::clamp(std::thread::hardware_concurrency(), 1U, kThreadsMax);
@@ -216,6 +216,11 @@ Result<GenerationReport> report_of(const GenerateOptions& options,
   if (!opened) {
     return tl::unexpected(std::move(opened).error());
   }
+  auto geometry = aligned_for(opened->backend(), std::move(request.session.geometry));
+  if (!geometry) {
+    return tl::unexpected(std::move(geometry).error());
+  }
+  request.session.geometry = std::move(*geometry);
   auto team = model::ThreadTeam::create(threads);
   if (!team) {
     return tl::unexpected(std::move(team).error());

@@ -52,6 +52,11 @@ Result<void> run_plan(const PlanOptions& options, const GlobalOptions& global) {
   if (!opened) {
     return tl::unexpected(std::move(opened).error());
   }
+  auto geometry = aligned_for(opened->backend(), std::move(session->geometry));
+  if (!geometry) {
+    return tl::unexpected(std::move(geometry).error());
+  }
+  session->geometry = std::move(*geometry);
   return report_plan(options, *session, opened->backend());
 }
 

@@ -136,7 +136,7 @@ void add_waits(std::vector<Plant>& all) {
                           kDownload));
   all.push_back(forgotten("encode_over_publish",
                           "a page is written while an earlier copy of it goes down",
-                          3,
+                          19,
                           kCompute,
                           kDownload));
   all.push_back(forgotten("engine_point_ignored",

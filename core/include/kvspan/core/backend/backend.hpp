@@ -104,6 +104,9 @@ class Backend {
   // The host address of a memory's byte 0.
   [[nodiscard]] Result<void*> map(const DeviceMemory& memory) const;
 
+  // What its copies can do. Fails as the plugin does.
+  [[nodiscard]] Result<kvspan_copy_limits_t> copy_limits() const;
+
   // The capability of a shape. Fails with `unsupported`, naming reasons and the nearest that works,
   // when the level is below native: core never runs a converted shape that nobody consented to.
   [[nodiscard]] Result<kvspan_attention_caps_t> query(const kvspan_attention_shape_t& shape) const;
@@ -114,6 +117,10 @@ class Backend {
   kvspan_device_info_t info_;
   std::shared_ptr<Reservations> reservations_;
 };
+
+// A multiple of all alignments of a copy, in bytes: what rows of a geometry must be aligned to, so
+// that no copy of a row reaches into its neighbours. Pure; any thread.
+[[nodiscard]] std::uint64_t copy_alignment(const kvspan_copy_limits_t& limits);
 
 // An error record ready to be passed to a slot.
 [[nodiscard]] kvspan_error_t empty_error();

@@ -30,15 +30,15 @@ struct LayerGeometry {
 inline constexpr std::uint32_t kTileTokens = 64;
 
 // A page is tiles, one behind the other. A tile: [K | padding | V | padding], each padding up to
-// the alignment, and K and V are [head, token, element] without padding inside: the rows that a
-// block of a kernel walks, one head's, follow each other, and any run of whole tiles is one copy.
-// All in bytes but the tokens.
+// the alignment, and K and V are [head, token, element] with no padding but each row's up to the
+// row alignment: the rows that a block of a kernel walks, one head's, follow each other, any run of
+// rows is one copy a head, and any run of whole tiles one copy. All in bytes but the tokens.
 // With v_in_k there is no V: v_offset, v_head_bytes, v_token_bytes and v_tile_bytes are 0 and
-// v_row_bytes is the part of K's row that V is read from.
+// v_row_bytes is the part of K's row that V is read from, padded as rows are.
 struct PageLayout {
   std::uint32_t page_tokens;
   std::uint32_t tile_tokens;  // divides page_tokens
-  std::uint64_t k_row_bytes;  // one head of one token
+  std::uint64_t k_row_bytes;  // one head of one token, padded: from a row to the next
   std::uint64_t v_row_bytes;
   std::uint64_t k_head_bytes;  // one head of a tile's tokens: from a head to the next
   std::uint64_t v_head_bytes;
@@ -60,11 +60,12 @@ struct PageLayout {
                                          std::uint64_t row,
                                          std::uint64_t head);
 
-// All layers of a history group. `alignment` in bytes, a power of two.
+// All layers of a history group. Alignments in bytes, powers of two.
 struct Geometry {
   std::vector<LayerGeometry> layers;
   std::uint32_t page_tokens = 256;
-  std::uint64_t alignment = 128;
+  std::uint64_t alignment = 128;    // of tiles, and of V in them
+  std::uint64_t row_alignment = 1;  // at most `alignment`; copy_alignment() of the device
   std::uint32_t tile_tokens_max = kTileTokens;  // a power of two
 };
 
@@ -74,20 +75,23 @@ struct Geometry {
 
 // The bytes of one layer's page. Pure; any thread.
 // Errc::invalid_argument: a size of 0, query heads that KV heads do not divide, an alignment or
-// tile that is no power of two, a V that does not fit inside K's row. Errc::unsupported: unknown
+// tile that is no power of two, rows aligned to more than tiles are, a V that does not fit inside
+// K's row. Errc::unsupported: unknown
 // type, or a quantised block does not divide a head. Errc::too_large: the page does not fit 64
 // bits. Each message names the field, its limit and what to use instead.
 [[nodiscard]] Result<PageLayout> page_layout(const LayerGeometry& layer,
                                              std::uint32_t page_tokens,
                                              std::uint64_t alignment,
-                                             std::uint32_t tile_tokens_max = kTileTokens);
+                                             std::uint32_t tile_tokens_max = kTileTokens,
+                                             std::uint64_t row_alignment = 1);
 
 // The same for every layer, in order; an error's message begins with the layer and its component is
 // "layer <i>".
 // Errc::invalid_argument also when there is no layer.
 [[nodiscard]] Result<std::vector<PageLayout>> page_layouts(const Geometry& geometry);
 
-// Bytes of live rows after `tokens` tokens, all layers, no padding: what the history itself weighs.
+// Bytes of live rows after `tokens` tokens, all layers, no padding between them: what the history
+// itself weighs.
 // A layer with a window counts at most its window. Allocations are whole pages and so at least
 // this. Errors as page_layouts.
 [[nodiscard]] Result<std::uint64_t> live_bytes(const Geometry& geometry, std::uint64_t tokens);

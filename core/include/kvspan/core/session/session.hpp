@@ -194,6 +194,10 @@ class Session {
   std::unique_ptr<SessionState> state_;
 };
 
+// A geometry with its alignments raised to what the backend needs; those that are enough stay.
+// Errors: the plugin's, asked for the limits of its copies.
+[[nodiscard]] Result<Geometry> aligned_for(const Backend& backend, Geometry geometry);
+
 // What attention a session with these options would ask of a backend: for plan() without opening
 // anything. `backend` outlives the lookup.
 [[nodiscard]] CapabilityLookup capabilities_of(const Backend& backend,
