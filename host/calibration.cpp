@@ -20,6 +20,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kVersionKey = "kvspan_calibrations";
 constexpr int kVersion = 1;
+constexpr double kNumberMax = 1e18;  // bytes a second, and nanoseconds: fits 64 bits
 
 std::string text_of(std::ifstream& file) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -56,8 +57,9 @@ Result<double> number_of(const std::string& path, const Json& device, const char
     return bad_calibrations(path, fmt::format("a device has no number {}", key));
   }
   const double value = found->get<double>();
-  if (!std::isfinite(value) || value < 0.0) {
-    return bad_calibrations(path, fmt::format("{} is {}, below 0", key, value));
+  if (!std::isfinite(value) || value < 0.0 || value > kNumberMax) {
+    return bad_calibrations(
+        path, fmt::format("{} is {}, not from 0 to {}; calibrate again", key, value, kNumberMax));
   }
   return value;
 }

@@ -2,16 +2,14 @@
 // The components of each phase, by name, become requirements of exactly their bytes.
 #include "kvspan/core/memory/phase_stages.hpp"
 
+#include "memory/budget/phases.hpp"
+
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 
 namespace kvspan {
 namespace {
-
-constexpr std::array kOwnComponents = {
-    "resident pages", "ring", "tails", "split states", "accumulators", "workspace"};
 
 std::uint64_t id_of(PlanResource resource) {
   return static_cast<std::uint64_t>(resource);

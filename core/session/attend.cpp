@@ -198,8 +198,16 @@ bool SessionState::fits_at_once(std::uint32_t layer) const {
   // Spans: resident runs, the first streamed page, the tail, and two for each cut tile.
   return ahead.units + std::max(ahead.units, ahead.next_units) <= ring->count() &&
          ahead.units <= pages_at_once(plan) &&
-         2 * ahead.cut_units + 1 + resident_runs_max(options) <=
+         2 * ahead.cut_units + 1 + tail_lists_max(options) + resident_runs_max(options) <=
              asked(layer, step->phase).shape.spans_max;
+}
+
+Wave SessionState::wave_of(std::uint32_t layer, std::size_t slots_max) const {
+  return {plan.pages[layer],
+          options.geometry.layers[layer].v_in_k,
+          parent,
+          slots_max,
+          asked(layer, step->phase).caps.span_pages_max};
 }
 
 // Everything that the rows see in one submit.
@@ -218,7 +226,7 @@ Result<std::uint64_t> SessionState::attend_at_once(LayerAttention& attention,
       groups.push_back(std::move(*fetched));
     } while (!groups.back().group.last);
   }
-  Wave wave(plan.pages[layer], options.geometry.layers[layer].v_in_k, parent, slots);
+  Wave wave = wave_of(layer, slots);
   add_resident(wave, layer, part);
   add_groups(wave, groups);
   if (auto added = add_tail(wave, layer, part); !added) {
@@ -244,9 +252,8 @@ Result<std::uint64_t> SessionState::attend_at_once(LayerAttention& attention,
 Result<std::uint64_t> SessionState::attend_in_waves(LayerAttention& attention,
                                                     std::uint32_t layer,
                                                     const StepPart& part) {
-  const bool v_in_k = options.geometry.layers[layer].v_in_k;
   const std::size_t tails_max = tail_pages(part.rows, page_tokens());
-  Wave resident(plan.pages[layer], v_in_k, parent, 0);
+  Wave resident = wave_of(layer, 0);
   add_resident(resident, layer, part);
   if (!resident.empty()) {
     auto read = attention.over(resident);
@@ -261,7 +268,7 @@ Result<std::uint64_t> SessionState::attend_in_waves(LayerAttention& attention,
       return tl::unexpected(std::move(fetched).error());
     }
     const bool last = fetched->group.last;
-    Wave wave(plan.pages[layer], v_in_k, parent, fetched->slots.size() + tails_max);
+    Wave wave = wave_of(layer, fetched->slots.size() + tails_max);
     add_groups(wave, {&*fetched, 1});
     if (last) {
       if (auto added = add_tail(wave, layer, part); !added) {
@@ -311,8 +318,17 @@ Result<kvspan_point_t> Session::attend(std::uint32_t layer, const AttendRows& ro
                                        " cannot be attended now: write it first, in an open step",
                                    "session"));
   }
-  std::uint64_t value = 0;
   const std::vector<StepPart> parts = state.step->parts;
+  const std::uint64_t lse_bytes = (parts.back().first_row + std::uint64_t{parts.back().rows}) *
+                                  state.options.geometry.layers[layer].q_heads * sizeof(float);
+  if (rows.lse.memory != nullptr && rows.lse.bytes < lse_bytes) {
+    return tl::unexpected(error_of(Errc::invalid_argument,
+                                   "the range for lse has " + std::to_string(rows.lse.bytes) +
+                                       " bytes; the step's rows take " + std::to_string(lse_bytes) +
+                                       ": give as many",
+                                   "session"));
+  }
+  std::uint64_t value = 0;
   for (const StepPart& part : parts) {
     auto done = state.attend_sequence(layer, rows, part);
     if (!done) {

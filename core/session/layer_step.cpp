@@ -2,6 +2,7 @@
 // A layer's new rows: encoded into their pages on the device, then sent down to the host behind
 // that encode.
 #include "byte_runs.hpp"
+#include "copy_parts.hpp"
 #include "state.hpp"
 
 #include <algorithm>
@@ -36,15 +37,33 @@ DevicePage SessionState::device_page(const PageKey& key, std::uint32_t slot) {
   return {slots_lease.range().offset + slot * plan.slot_bytes, &tails->hazard(slot)};
 }
 
+// One submit, or as many as the device's limits ask for; the last one's value covers them all.
 Result<std::uint64_t> SessionState::copy(LaneId lane,
                                          const Waits& waits,
                                          const std::vector<kvspan_segment_t>& segments) {
-  return lanes->submit(
-      lane,
-      waits,
-      [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
-        return calls->copy(queue, segments, submit, error);
-      });
+  const auto submit_of = [&](const std::vector<kvspan_segment_t>& part) {
+    return lanes->submit(
+        lane,
+        waits,
+        [&](kvspan_queue_t* queue, const kvspan_submit_t* submit, kvspan_error_t* error) {
+          return calls->copy(queue, part, submit, error);
+        });
+  };
+  if (fits_one_copy(segments, limits)) {
+    return submit_of(segments);
+  }
+  Result<std::uint64_t> value;
+  bool begun = false;
+  for (const std::vector<kvspan_segment_t>& part : copy_parts(segments, limits)) {
+    value = submit_of(part);
+    if (!value) {
+      // What was enqueued writes into places that the caller takes for untouched.
+      failed = failed || begun;
+      return value;
+    }
+    begun = true;
+  }
+  return value;
 }
 
 // A begun page whose slot went to somebody else: its committed rows come back from the host.

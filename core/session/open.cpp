@@ -20,27 +20,33 @@ namespace {
 constexpr std::uint32_t kDecodeItems = 256;
 constexpr std::uint32_t kPrefillItems = 8;
 
-// Fetched tiles of a submit: with the tail's a span may list 4,096 on every backend. More than that
-// take any link milliseconds: then waves cost nothing beside it.
-constexpr std::uint32_t kTilesAtOnceMax = 3072;
+// Tiles that a span may list on every backend.
+constexpr std::uint32_t kListedTilesMax = 4096;
+
+// Fetched tiles of a submit: with those of a short tail, one list. More than that take any link
+// milliseconds: then waves cost nothing beside it.
+constexpr std::uint32_t kTilesAtOnceMax = kListedTilesMax / 4 * 3;
 
 // Tokens of a wave lie in at most two spans a fetched unit (rows from the midst of a tile are one
-// alone), one for the tail, and those of the resident pages.
+// alone), one for the tail or, where its tiles fill lists, more, and those of the resident pages.
 std::uint32_t spans_max(const SessionOptions& options) {
-  return 2 * std::max(options.stream.group_pages, kGroupPagesMax) + 1 + resident_runs_max(options);
+  return 2 * std::max(options.stream.group_pages, kGroupPagesMax) + 1 + tail_lists_max(options) +
+         resident_runs_max(options);
 }
 
 // The most that one submit of this session can hold, so that the backend allocates nothing later.
 kvspan_prepare_t limits_of(const Plan& plan,
                            std::span<const kvspan_attention_shape_t> shapes,
-                           const SessionOptions& options) {
+                           const SessionOptions& options,
+                           const kvspan_copy_limits_t& copies) {
   const std::uint32_t rows = std::max(plan.prefill_rows, plan.decode_rows);
   const std::uint32_t sequences = options.sequences;
   const std::uint32_t group = group_pages_max(plan, options.placement);
   const std::uint32_t tails = tail_pages(rows, plan.pages.front().page_tokens);
   kvspan_prepare_t request{};
   request.struct_size = sizeof request;
-  request.segments_max = kByteRunsMax * std::max(group, tails * sequences);
+  request.segments_max =
+      std::min(kByteRunsMax * std::max(group, tails * sequences), copies.segments_max);
   request.codec_items_max = 2 * tails * sequences;
   request.shape_count = static_cast<std::uint32_t>(shapes.size());
   request.shapes = shapes.data();
@@ -70,6 +76,13 @@ kvspan_prepare_t limits_of(const Plan& plan,
 }
 
 }  // namespace
+
+std::uint32_t tail_lists_max(const SessionOptions& options) {
+  const std::uint32_t page = std::max(options.geometry.page_tokens, 1U);
+  const std::uint32_t tile = std::max(tile_tokens(page, options.geometry.tile_tokens_max), 1U);
+  const std::uint64_t rows = std::max(options.prefill_rows_max, options.decode_rows);
+  return static_cast<std::uint32_t>(2 * (rows + 2 * std::uint64_t{page}) / tile / kListedTilesMax);
+}
 
 std::uint32_t resident_runs_max(const SessionOptions& options) {
   return options.placement.phases_take_turns ? 3 : 2;
@@ -195,12 +208,17 @@ Result<std::uint64_t> SessionState::prepare_device() {
     asked.shapes.push_back(prefill_shapes[layer].shape);
     asked.shapes.push_back(decode_shapes[layer].shape);
   }
-  asked.limits = limits_of(plan, asked.shapes, options);
+  asked.limits = limits_of(plan, asked.shapes, options, limits);
   asked.limits.depth = options.lanes.depth;
   return backend.reservations().reserve(*backend.tables().device, backend.device(), this, asked);
 }
 
 Result<void> SessionState::lay_out() {
+  auto copies = backend.copy_limits();
+  if (!copies) {
+    return tl::unexpected(std::move(copies).error());
+  }
+  limits = *copies;
   PlanRequest request = plan_request(backend, options);
   request.arena_bytes = options.arena_bytes;
   std::uint64_t taken_bytes = 0;  // only rises, so that this ends
@@ -255,11 +273,6 @@ Result<void> SessionState::check_alignment() {
                           " bytes on this device; set the geometry's alignment to a multiple";
     return tl::unexpected(error_of(Errc::invalid_argument, std::move(message), "session"));
   }
-  auto copies = backend.copy_limits();
-  if (!copies) {
-    return tl::unexpected(std::move(copies).error());
-  }
-  limits = *copies;
   const std::uint64_t copied = copy_alignment(limits);
   if (copied > plan.alignment || options.geometry.row_alignment % copied != 0) {
     std::string message = "this device copies units of " + std::to_string(copied) +

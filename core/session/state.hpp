@@ -140,6 +140,9 @@ struct PagePlaces;  // byte_runs.hpp
 // phases cut them, three where both.
 [[nodiscard]] std::uint32_t resident_runs_max(const SessionOptions& options);
 
+// Further spans that a wave's tail takes where its tiles fill a span's list.
+[[nodiscard]] std::uint32_t tail_lists_max(const SessionOptions& options);
+
 // Of the placements that a session may get: what the backend is prepared for.
 [[nodiscard]] std::uint32_t group_pages_max(const Plan& plan, const PlacementOptions& options);
 
@@ -250,6 +253,7 @@ struct SessionState {
   void read_tail(std::uint32_t layer, const StepPart& part, std::uint64_t value);
 
   // ---- attend.cpp
+  [[nodiscard]] Wave wave_of(std::uint32_t layer, std::size_t slots_max) const;
   [[nodiscard]] bool fits_at_once(std::uint32_t layer) const;
   Result<std::uint64_t> attend_at_once(LayerAttention& attention,
                                        std::uint32_t layer,

@@ -7,8 +7,12 @@
 
 namespace kvspan {
 
-Wave::Wave(const PageLayout& page, bool v_in_k, kvspan_memory_t* memory, std::size_t slots_max)
-    : page_(page), v_in_k_(v_in_k), memory_(memory) {
+Wave::Wave(const PageLayout& page,
+           bool v_in_k,
+           kvspan_memory_t* memory,
+           std::size_t slots_max,
+           std::size_t listed_max)
+    : page_(page), v_in_k_(v_in_k), memory_(memory), listed_max_(listed_max) {
   places_.reserve(slots_max * (page.page_tokens / page.tile_tokens));  // spans point into it
   spans_.reserve(2 * slots_max + 1);
 }
@@ -64,8 +68,11 @@ void Wave::add_tiles(const Tokens& tokens,
   const auto step = static_cast<std::uint32_t>(page_.tile_bytes / unit_bytes);
   const std::uint64_t tokens_each = page_.tile_tokens;
   const std::uint64_t count = (tokens.end - tokens.begin + tokens_each - 1) / tokens_each;
-  const bool joins = open_ && spans_.back().first_token + spans_.back().token_count == tokens.begin;
-  const bool follows = joins && places_.back() + step == first;
+  const bool adjoins =
+      open_ && spans_.back().first_token + spans_.back().token_count == tokens.begin;
+  const bool follows = adjoins && places_.back() + step == first;
+  const bool lists = adjoins && (!follows || spans_.back().k.page_list != nullptr);
+  const bool joins = adjoins && (!lists || places_.size() - first_place_ + count <= listed_max_);
   if (joins) {
     spans_.back().token_count += tokens.end - tokens.begin;
   } else {
@@ -75,7 +82,7 @@ void Wave::add_tiles(const Tokens& tokens,
   for (std::uint32_t tile = 0; tile < count; ++tile) {
     places_.push_back(first + tile * step);
   }
-  if (joins && (!follows || spans_.back().k.page_list != nullptr)) {
+  if (joins && lists) {
     list_tiles(offset, unit_bytes);
   }
   open_ = (tokens.end - tokens.begin) % tokens_each == 0;

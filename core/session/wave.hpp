@@ -23,8 +23,13 @@ struct Tokens {
 // copied.
 class Wave {
  public:
-  // At most `slots_max` units are added. The references outlive the wave.
-  Wave(const PageLayout& page, bool v_in_k, kvspan_memory_t* memory, std::size_t slots_max);
+  // At most `slots_max` units are added; a span lists at most `listed_max` tiles. The references
+  // outlive the wave.
+  Wave(const PageLayout& page,
+       bool v_in_k,
+       kvspan_memory_t* memory,
+       std::size_t slots_max,
+       std::size_t listed_max);
   Wave(const Wave&) = delete;
   Wave& operator=(const Wave&) = delete;
   Wave(Wave&&) = delete;
@@ -67,6 +72,7 @@ class Wave {
   const PageLayout& page_;
   bool v_in_k_;
   kvspan_memory_t* memory_;
+  std::size_t listed_max_;
   std::vector<kvspan_span_t> spans_;
   std::vector<std::uint32_t> places_;  // of all tiles of units, in order
   std::size_t first_place_ = 0;        // of the last span, where units made it

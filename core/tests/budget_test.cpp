@@ -336,6 +336,23 @@ TEST(Budget, SizesPastEveryMachineAreRefusedByName) {
   EXPECT_EQ(plan(request).error().component, "weights");
   request.demands = {{"draft", "", 1}};
   EXPECT_EQ(plan(request).error().code, Errc::invalid_argument);
+  for (const char* own :
+       {"resident pages", "ring", "tails", "split states", "accumulators", "workspace", "idle"}) {
+    request.demands = {{"draft", own, 1 << 20}};
+    const auto refused = plan(request);
+    ASSERT_FALSE(refused) << own;
+    EXPECT_EQ(refused.error().code, Errc::invalid_argument) << own;
+    EXPECT_NE(refused.error().message.find(own), std::string::npos) << refused.error().message;
+  }
+  request = long_context();
+  request.geometry.page_tokens = 32;
+  request.geometry.layers.resize(1);
+  request.geometry.layers[0].kv_heads = 1;
+  request.geometry.layers[0].q_heads = 1U << 30;
+  request.geometry.layers[0].head_size_v = 1U << 20;
+  request.prefill_rows_max = request.prefill_rows_fixed = 1U << 14;
+  EXPECT_EQ(plan(request).error().code, Errc::too_large);
+  EXPECT_EQ(plan(request).error().component, "split states") << plan(request).error().message;
 }
 
 TEST(Budget, WorkspaceDoesNotGrowWithTheContext) {

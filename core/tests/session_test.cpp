@@ -436,5 +436,42 @@ TEST(Session, TruncateThenAppendEqualsTheRunThatNeverWentAstray) {
   EXPECT_EQ(session->truncate(sequence, 83).error().code, Errc::invalid_argument);
 }
 
+// What is written behind a range that is too small is the engine's own.
+TEST(Session, ARangeForLseThatIsTooSmallIsRefusedAndTheStepGoesOn) {
+  StubRig rig;
+  SessionOptions options = small_options();
+  options.geometry.layers.resize(1);
+  options.attention_options = KVSPAN_OPTION_LSE;
+  options.arena_bytes = kResidentArena;
+  auto session = Session::open(rig.backend(), options);
+  ASSERT_TRUE(session) << session.error().message;
+  const StepRows part{*session->add_sequence(), 3};
+  ASSERT_TRUE(session->begin_step({&part, 1}, Phase::prefill));
+  const Buffer q = make_buffer(rig.backend(), 3, 4, 16);
+  const Buffer kv = make_buffer(rig.backend(), 3, 2, 16);
+  const Buffer out = make_buffer(rig.backend(), 3, 4, 8);
+  const Buffer lse = make_buffer(rig.backend(), 3, 4, 1);
+  WriteRows write;
+  write.k = kv.rows();
+  write.v = kv.rows();
+  write.v.head_stride = 8 * sizeof(float);
+  ASSERT_TRUE(session->write(0, write));
+  AttendRows attend;
+  attend.q = q.rows();
+  attend.out = out.rows();
+  attend.scale = 0.25F;
+  attend.lse = {lse.memory.get(), 0, 3 * 4 * sizeof(float) - 1};
+  const auto refused = session->attend(0, attend);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::invalid_argument);
+  EXPECT_NE(refused.error().message.find("48"), std::string::npos) << refused.error().message;
+  attend.lse.bytes = 3 * 4 * sizeof(float);
+  const auto point = session->attend(0, attend);
+  ASSERT_TRUE(point) << point.error().message;
+  ASSERT_TRUE(session->wait(*point));
+  const std::uint32_t accepted = 3;
+  EXPECT_TRUE(session->commit({&accepted, 1}));
+}
+
 }  // namespace
 }  // namespace kvspan::test

@@ -176,6 +176,31 @@ TEST(SessionWaves, TheRuleHoldsToTheSlot) {
   EXPECT_TRUE(same_bits(enough.outputs, least.outputs));
 }
 
+kvspan_result_t query_of_short_lists(kvspan_device_t* device,
+                                     const kvspan_attention_shape_t* shape,
+                                     kvspan_attention_caps_t* out,
+                                     kvspan_error_t* error) noexcept {
+  const kvspan_result_t result = WatchedRig::inner().attention->query(device, shape, out, error);
+  out->span_pages_max = 6;
+  return result;
+}
+
+// A wave of four pages of four tiles, and one submit of twenty, list more than six tiles.
+TEST(SessionWaves, NoSpanListsMoreThanTheBackendTakes) {
+  CountingRig rig("stub");
+  for (const std::uint32_t ring : {8U, 60U}) {
+    SessionOptions options = options_of(1, 4, ring);
+    options.geometry.tile_tokens_max = 16;
+    options.checks = Checks::calls;
+    options.stream.resident_pages_max = 3;
+    rig.attention().query = WatchedRig::inner().attention->query;
+    const Decoded whole = decode(rig, options, 1280);
+    rig.attention().query = query_of_short_lists;
+    const Decoded cut = decode(rig, options, 1280);
+    EXPECT_TRUE(same_bits(cut.outputs, whole.outputs)) << ring;
+  }
+}
+
 // Nobody waits for copies that only refill the ring: they come behind what completes the outputs.
 TEST(SessionWaves, OutputsAreSubmittedBeforeTheLastSlotsAreFilledAgain) {
   CountingRig rig("stub");

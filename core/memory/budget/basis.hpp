@@ -12,6 +12,10 @@
 
 namespace kvspan {
 
+// Far above any machine: bytes of a whole history, of all demands, of all split states. Everything
+// that the plan adds up stays below 2^64 then.
+inline constexpr std::uint64_t kPlannedBytesMax = 1ULL << 60;
+
 // Regions start at multiples of this: the largest memory alignment that a device may ask for.
 inline constexpr std::uint64_t kRegionAlignment = 256;
 

@@ -12,7 +12,6 @@ namespace kvspan {
 namespace {
 
 constexpr const char* kLoad = "load";
-constexpr const char* kIdle = "idle";
 
 bool attends(const std::string& phase) {
   return phase == name(Phase::prefill) || phase == name(Phase::decode);
@@ -49,12 +48,15 @@ PhaseBudget phase_budget(const Basis& basis,
                          std::uint64_t tails,
                          const Plan& out) {
   PhaseBudget phase{phase_name, {}};
-  phase.components = {{"resident pages", out.regions.resident_bytes},
-                      {"ring", out.ring_slots * basis.slot_bytes},
-                      {"tails", tails * basis.slot_bytes},
-                      {"split states", scratch.states_bytes},
-                      {"accumulators", scratch.accumulators_bytes},
-                      {"workspace", scratch.workspace_bytes}};
+  const std::uint64_t own[kOwnComponents.size()] = {out.regions.resident_bytes,
+                                                    out.ring_slots * basis.slot_bytes,
+                                                    tails * basis.slot_bytes,
+                                                    scratch.states_bytes,
+                                                    scratch.accumulators_bytes,
+                                                    scratch.workspace_bytes};
+  for (std::size_t index = 0; index < kOwnComponents.size(); ++index) {
+    phase.components.push_back({kOwnComponents[index], own[index]});
+  }
   for (const Demand& demand : basis.request.demands) {
     if (demand.phase == phase_name) {
       phase.components.push_back({demand.component, align_up(demand.size_bytes, kRegionAlignment)});

@@ -5,12 +5,18 @@
 
 #include "memory/budget/basis.hpp"
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace kvspan {
+
+// The plan's own components of a phase, in order; behind demands, what the phase leaves idle.
+inline constexpr std::array kOwnComponents = {
+    "resident pages", "ring", "tails", "split states", "accumulators", "workspace"};
+inline constexpr const char* kIdle = "idle";
 
 // Bytes beyond `scratch_bytes` of scratch that the demands of phases need. Phases that attend keep
 // their scratch, others use it. The room of one phase that attends has nothing for the other.

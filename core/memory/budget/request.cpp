@@ -5,6 +5,8 @@
 
 #include "kvspan/core/layout/checked.hpp"
 
+#include "memory/budget/phases.hpp"
+
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -13,10 +15,6 @@
 namespace kvspan {
 
 namespace {
-
-// Far above any machine: bytes of a whole history, and of all demands. Everything that the plan
-// adds up stays below 2^64 then.
-constexpr std::uint64_t kPlannedBytesMax = 1ULL << 60;
 
 constexpr std::uint32_t kDecodeRowsMax = 64;
 
@@ -147,6 +145,13 @@ Result<void> read_demands(Basis& basis) {
     if (demand.component.empty()) {
       return wrong_request("a demand of " + std::to_string(demand.size_bytes) +
                            " bytes has no component; name what the bytes are for");
+    }
+    const bool taken = demand.component == kIdle ||
+                       std::find(kOwnComponents.begin(), kOwnComponents.end(), demand.component) !=
+                           kOwnComponents.end();
+    if (taken) {
+      return wrong_request("a demand is called " + demand.component +
+                           " like a component of the plan's own; give it another name");
     }
     const auto sum = checked_add(total, demand.size_bytes);
     if (!sum || *sum > kPlannedBytesMax) {

@@ -7,6 +7,7 @@
 #include "memory/budget/request.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -26,6 +27,21 @@ std::uint32_t splits_open(const kvspan_attention_caps_t& caps,
   return caps.split_count + 1 + static_cast<std::uint32_t>(further);
 }
 
+// Planes u [row, head, d_v] and {m, l} [row, head] of a split, and the padding of each entry's.
+// Nothing where all splits that may be open pass what can be planned.
+std::optional<std::uint64_t> state_bytes(const LayerGeometry& geometry,
+                                         const kvspan_attention_caps_t& caps,
+                                         std::uint32_t rows) {
+  const std::uint64_t alignment = std::max<std::uint64_t>(caps.state_alignment, 1);
+  const std::uint64_t row_heads = std::uint64_t{rows} * geometry.q_heads;
+  const auto planes = checked_mul(row_heads, (geometry.head_size_v + 2ULL) * sizeof(float));
+  const auto padding =
+      checked_mul(2 * alignment, entries_bound(rows, caps.split_count, caps.span_granule));
+  const auto state = planes && padding ? checked_add(*planes, *padding) : std::nullopt;
+  const auto all = state ? checked_mul(*state, caps.split_count + 2ULL + rows) : std::nullopt;
+  return all && *all <= kPlannedBytesMax ? state : std::nullopt;
+}
+
 Result<Scratch> scratch(const Basis& basis, Phase phase, std::uint32_t rows) {
   Scratch total;
   std::uint64_t run_bytes = 0;
@@ -36,19 +52,23 @@ Result<Scratch> scratch(const Basis& basis, Phase phase, std::uint32_t rows) {
     if (!caps) {
       return tl::unexpected(caps.error());
     }
-    const std::uint64_t alignment = std::max<std::uint64_t>(caps->state_alignment, 1);
-    const std::uint64_t heads = geometry.q_heads;
-    const std::uint64_t state =
-        rows * heads * geometry.head_size_v * sizeof(float) + rows * heads * 2 * sizeof(float) +
-        2 * alignment * entries_bound(rows, caps->split_count, caps->span_granule);
+    const auto state = state_bytes(geometry, *caps, rows);
+    if (!state) {
+      return tl::unexpected(error_of(
+          Errc::too_large,
+          "layer " + std::to_string(layer) + ": split states of " + std::to_string(rows) +
+              " rows of " + std::to_string(geometry.q_heads) + " query heads take more than " +
+              std::to_string(kPlannedBytesMax) + " bytes; use fewer rows or heads",
+          "split states"));
+    }
     // Prefill walks its splits one after another; decode keeps them all open, which costs little at
     // so few rows and lets one wave feed every split.
     const std::uint32_t in_flight =
         phase == Phase::decode ? splits_open(*caps, geometry.window_tokens, rows) : 1;
     total.splits_in_flight = std::max(total.splits_in_flight, in_flight);
-    state_max = std::max(state_max, state);
+    state_max = std::max(state_max, *state);
     total.accumulators_bytes =
-        std::max(total.accumulators_bytes, align_up(state, kRegionAlignment));
+        std::max(total.accumulators_bytes, align_up(*state, kRegionAlignment));
     const std::uint64_t workspace = std::max(
         {caps->advance_workspace_bytes, caps->fold_workspace_bytes, caps->finish_workspace_bytes});
     total.workspace_bytes = std::max(total.workspace_bytes, align_up(workspace, kRegionAlignment));

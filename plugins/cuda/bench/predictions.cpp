@@ -35,6 +35,7 @@ constexpr double kGaps[] = {0.0, 0.1e-3, 0.4e-3, 1.5e-3};  // seconds
 struct Attention {
   double layer_seconds = 0.0;  // of a layer beside its bytes: calls, folds, the engine's waiting
   double bytes_s = 0.0;
+  double wave_seconds = 0.0;  // of a fetched group that is attended alone
 };
 
 struct Model {
@@ -86,6 +87,35 @@ std::map<std::uint32_t, Attention> attention(const Bench& bench,
   return out;
 }
 
+// What a wave costs beside its bytes: steps whose gaps are longer than their link's time, in groups
+// of two sizes. The ring must hold less than two layers, or there are no waves.
+void add_waves(const Bench& bench,
+               std::uint64_t tokens,
+               double gap_seconds,
+               std::map<std::uint32_t, Attention>& attention) {
+  std::vector<Steps> steps;
+  for (const std::uint32_t rows : kWidths) {
+    steps.push_back({rows, 3});
+  }
+  const auto times_of = [&](std::uint32_t group) {
+    StepCase asked = at_end(tokens);
+    asked.gap_seconds = gap_seconds;
+    asked.stream.group_pages = group;
+    asked.stream.resident_pages_max = 0;
+    return timed(bench, asked, steps);
+  };
+  constexpr std::uint32_t kSmall = 4;
+  constexpr std::uint32_t kLarge = 16;
+  const DecodeTimes small = times_of(kSmall);
+  const DecodeTimes large = times_of(kLarge);
+  const auto pages = static_cast<double>(pages_of(tokens) * StepCase{}.layers);
+  const double waves = pages / kSmall - pages / kLarge;
+  for (std::size_t index = 0; index < steps.size(); ++index) {
+    const double longer = small.steps[index].seconds.median - large.steps[index].seconds.median;
+    attention[steps[index].rows].wave_seconds = std::max(0.0, longer / waves);
+  }
+}
+
 // The line through the time of a page in groups of two sizes: what a group costs, and the rate.
 Link link_by_steps(const Bench& bench, std::uint64_t tokens) {
   const auto page_seconds = [&](std::uint32_t group) {
@@ -107,6 +137,7 @@ Model calibrated(const Bench& bench) {
   Model out;
   out.by_copies = take(bench::calibrate(bench.rig.backend()), "timing copies").upload;
   out.attention = bench.small ? attention(bench, 512, 1024) : attention(bench, 16384, 98304);
+  add_waves(bench, bench.small ? 1024 : 49152, 1.6e-3, out.attention);
   out.by_steps = link_by_steps(bench, bench.small ? 1024 : 49152);
   return out;
 }
@@ -139,6 +170,7 @@ StreamOptions stream_of(const Model& model, const Link& link, const Configuratio
   stream.link_bytes_s = static_cast<std::uint64_t>(link.bytes_s);
   stream.copy_ns = static_cast<std::uint64_t>(link.copy_ns);
   stream.attend_bytes_s = static_cast<std::uint64_t>(attention.bytes_s);
+  stream.wave_ns = static_cast<std::uint64_t>(attention.wave_seconds * 1e9);
   return stream;
 }
 
@@ -243,6 +275,7 @@ std::vector<Row> predictions(const Bench& bench) {
   for (const auto& [width, of] : model.attention) {
     middle.details.emplace_back(fmt::format("attend_w{}_gbytes_s", width), of.bytes_s * 1e-9);
     middle.details.emplace_back(fmt::format("attend_w{}_layer_us", width), of.layer_seconds * 1e6);
+    middle.details.emplace_back(fmt::format("attend_w{}_wave_us", width), of.wave_seconds * 1e6);
   }
   Row worst = judged("worst", errors.back(), 15.0, 8.0);
   worst.details = {{"with_the_link_by_copies", by_copies.back()}};

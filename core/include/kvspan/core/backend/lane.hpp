@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A lane is one queue with one timeline fence: work gets the next value and settles it. Lanes is
 // the three of them, with the one rule of waiting: wait for other lanes' values, in-order execution
-// covers the own lane. Not here: what the work is. Read next: stream/prefetch.hpp,
-// session/layer_step.hpp.
+// covers the own lane. Not here: what the work is. Read next: stream/prefetch.hpp.
 #pragma once
 
 #include "kvspan/core/backend/backend.hpp"

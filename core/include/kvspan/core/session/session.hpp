@@ -136,8 +136,8 @@ class Session {
 
   // Starts a step. `phase` is told, not guessed: it chooses the row class, and so the bits. Grows
   // the host history ahead of the step's work, in layers with a window by pages that retired: where
-  // more than a step's rows are still on their way down it waits for the oldest. Errors:
-  // invalid_argument (unknown or repeated sequence, 0 or too many rows: the message names the
+  // more than a step's rows are still on their way down it waits for the oldest. Errors: not_found
+  // (no such sequence), invalid_argument (one twice, 0 or too many rows: the message names the
   // limit), too_large (past the context), host_memory, busy (a step is open); or the cause of work
   // that failed behind an earlier commit: then ask tokens() and go on from there.
   [[nodiscard]] Result<void> begin_step(std::span<const StepRows> rows, Phase phase);
@@ -149,7 +149,8 @@ class Session {
 
   // Attends over the whole history, the step's own rows included, after write of the same layer.
   // Returns the point at which `out` is complete: wait for it with wait(), or in the engine's own
-  // work, which has settled before the session ends. Errors: as write.
+  // work, which has settled before the session ends. Errors: as write; invalid_argument for a range
+  // of lse that is too small, which leaves the step as it was.
   [[nodiscard]] Result<kvspan_point_t> attend(std::uint32_t layer, const AttendRows& rows);
 
   // Blocks until a point of attend is reached. Errors: the cause of failed work, `cancelled` after
