@@ -169,7 +169,8 @@ kvspan_result_t KVSPAN_CALL device_free_bytes(kvspan_device_t* handle,
 }
 
 // Every shape must be one that the query grants; `limits` grows to what they need.
-kvspan_result_t add_shapes(const kvspan_prepare_t& request,
+kvspan_result_t add_shapes(const Card& card,
+                           const kvspan_prepare_t& request,
                            Limits& limits,
                            kvspan_error_t* error,
                            const char* where) {
@@ -185,7 +186,7 @@ kvspan_result_t add_shapes(const kvspan_prepare_t& request,
       return bad;
     }
     kvspan_attention_caps_t caps{};
-    if (!answer(shape, caps)) {
+    if (!answer(card, shape, caps)) {
       return sdk::fail_argument(
           error, {2}, where, "shape %u: an amount does not fit 64 bits: ask for less", i);
     }
@@ -255,7 +256,7 @@ kvspan_result_t KVSPAN_CALL device_prepare(kvspan_device_t* handle,
     limits.attention_items = request->attention_items_max;
     limits.spans = request->spans_max;
     limits.pages = request->page_list_max;
-    if (const kvspan_result_t bad = add_shapes(*request, limits, error, kWhere)) {
+    if (const kvspan_result_t bad = add_shapes(device.card, *request, limits, error, kWhere)) {
       return bad;
     }
     const Current current(device.driver, device.context);

@@ -9,6 +9,7 @@
 #include "kvspan/graph.h"
 #include "kvspan/kvspan.h"
 
+#include "card.hpp"
 #include "driver.hpp"
 #include "host.hpp"
 #include "mem_pool.hpp"
@@ -84,6 +85,7 @@ struct Device {
   const Host& host;
   Driver driver;
   CUdevice ordinal = 0;
+  Card card;
   CUcontext context = nullptr;  // the device's primary one, retained; or an engine's
   bool borrowed = false;        // the engine's: never released
   MemPool pool{MemPool::Place::device};

@@ -45,6 +45,30 @@ kvspan_result_t take_context(Device& device,
                           "the card has no room for a context: free some of its memory");
 }
 
+// What kernels are chosen by.
+cudaError_t read_card(int index, Card& card) {
+  int major = 0;
+  int minor = 0;
+  int multiprocessors = 0;
+  int shared = 0;
+  cudaError_t bad = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index);
+  bad = bad != cudaSuccess
+            ? bad
+            : cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index);
+  bad = bad != cudaSuccess
+            ? bad
+            : cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, index);
+  bad = bad != cudaSuccess
+            ? bad
+            : cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
+  if (bad == cudaSuccess) {
+    card = {static_cast<uint32_t>(10 * major + minor),
+            static_cast<uint32_t>(multiprocessors),
+            static_cast<uint32_t>(shared)};
+  }
+  return bad;
+}
+
 // Takes a context and looks whether the kernels of this build run there.
 kvspan_result_t start(Device& device,
                       const Opened& opened,
@@ -63,7 +87,8 @@ kvspan_result_t start(Device& device,
     return bad;
   }
   const Current current(device.driver, device.context);
-  cudaError_t native = prepare_kernels();
+  cudaError_t native = read_card(index, device.card);
+  native = native != cudaSuccess ? native : prepare_kernels(device.card);
   native = native != cudaSuccess ? native : load_fold_kernels();
   native = native != cudaSuccess ? native : load_run_fold_kernel();
   native = native != cudaSuccess ? native : load_store_kernels();

@@ -185,11 +185,14 @@ struct Kept {
   GranuleRows rows;
 };
 
+static_assert(sizeof(Kept) <= kWalkStaticBytes);
+
 __device__ void advance_block(const HeldCall& held,
                               uint64_t block,
                               Kept& kept,
                               float* floats) {
-  const AdvanceWork item = item_at(held, block, kPairsMax);
+  const uint32_t most = held.view.tile_pairs;
+  const AdvanceWork item = item_at(held, block, most);
   const Problem& problem = held.view.problem;
   if (threadIdx.x == 0) {
     kept.entry = reach(held, held.view.entries)[item.entry];
@@ -198,21 +201,21 @@ __device__ void advance_block(const HeldCall& held,
   }
   __syncthreads();
   const EntryView& entry = kept.entry;
-  const uint64_t tiles = tiles_of(entry.row_count, problem.group, kPairsMax);
-  const uint64_t first_pair = (block - item.first_block) % tiles * kPairsMax;
+  const uint64_t tiles = tiles_of(entry.row_count, problem.group, most);
+  const uint64_t first_pair = (block - item.first_block) % tiles * most;
   const uint64_t left = uint64_t{entry.row_count} * problem.group - first_pair;
   const bool latent = problem.v_in_k != 0;
   float* const k = floats;
   float* const v = k + kGranuleTokens * (problem.head_size_k + kColumnPad);
   float* const q = v + (latent ? 0 : kGranuleTokens * problem.head_size_v);
-  float* const u = q + kPairsMax * problem.head_size_k;
-  float* const weights = u + kPairsMax * problem.head_size_v;
-  float* const stage = weights + kPairsMax * kGranuleTokens;
+  float* const u = q + most * problem.head_size_k;
+  float* const weights = u + most * problem.head_size_v;
+  float* const stage = weights + most * kGranuleTokens;
   Tile tile{held,
             problem,
             entry,
             static_cast<uint32_t>((block - item.first_block) / tiles),
-            static_cast<uint32_t>(left < kPairsMax ? left : kPairsMax),
+            static_cast<uint32_t>(left < most ? left : most),
             0,
             0,
             kept.pairs,
@@ -249,22 +252,33 @@ __global__ void __launch_bounds__(kWalkThreads)
 
 }  // namespace
 
-cudaError_t prepare_kernels() {
-  if (const cudaError_t bad = prepare_tensor_kernels()) {
+uint32_t walk_tile_pairs(const Problem& problem, const Card& card) {
+  uint32_t pairs = kPairsMax;
+  while (pairs != 0 &&
+         4 * tile_floats(problem, true, pairs) + kWalkStaticBytes > card.shared_bytes) {
+    pairs /= 2;
+  }
+  return pairs;
+}
+
+cudaError_t prepare_kernels(const Card& card) {
+  if (const cudaError_t bad = prepare_tensor_kernels(card)) {
     return bad;
   }
   Problem largest{};
   largest.head_size_k = kHeadSizeMax;
   largest.head_size_v = kHeadSizeMax;
+  const uint32_t wanted = 4 * tile_floats(largest, true, kPairsMax);
+  const uint32_t there = card.shared_bytes - kWalkStaticBytes;
   return cudaFuncSetAttribute(advance_kernel,
                               cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(4 * tile_floats(largest, true)));
+                              static_cast<int>(wanted < there ? wanted : there));
 }
 
 cudaError_t launch_advance(cudaStream_t stream, const HeldCall& call, bool walks_splits) {
   const uint64_t blocks = call.view.blocks;
   const auto grid = static_cast<uint32_t>(blocks < kBlocksMax ? blocks : kBlocksMax);
-  const uint32_t bytes = 4 * tile_floats(call.view.problem, walks_splits);
+  const uint32_t bytes = 4 * tile_floats(call.view.problem, walks_splits, call.view.tile_pairs);
   advance_kernel<<<grid, kWalkThreads, bytes, stream>>>(call);
   return cudaGetLastError();
 }

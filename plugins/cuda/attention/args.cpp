@@ -35,8 +35,8 @@ Splits splits_of(const kvspan_entry_t& entry) {
 }
 
 // Splits go side by side where the workspace, which query sized, holds the states of all.
-bool goes_side_by_side(const kvspan_attention_args_t& args) {
-  const uint64_t most = run_splits_max(*args.shape, kernel_of(*args.shape));
+bool goes_side_by_side(const Card& card, const kvspan_attention_args_t& args) {
+  const uint64_t most = run_splits_max(card, *args.shape, kernel_of(card, *args.shape));
   if (most <= 1 || args.workspace.memory == nullptr) {
     return false;
   }
@@ -71,13 +71,14 @@ cudaError_t hold(const Issue& issue, const AttentionBody& body, HeldCall& call) 
 cudaError_t issue_run(const Issue& issue, const AttentionBody& body, const HeldCall& view) {
   if (view.view.blocks != 0) {
     const cudaError_t bad = body.kernel != Kernel::f32
-                                ? launch_tensor_advance(issue.stream, view)
+                                ? launch_tensor_advance(issue.stream, view, issue.device.card)
                                 : launch_advance(issue.stream, view, !body.side_by_side);
     if (bad != cudaSuccess) {
       return bad;
     }
   }
-  return body.side_by_side ? launch_fold_and_finish(issue.stream, view) : cudaSuccess;
+  return body.side_by_side ? launch_fold_and_finish(issue.stream, view, issue.device.card)
+                           : cudaSuccess;
 }
 
 cudaError_t issue_attention(const Issue& issue, const void* opaque) {
@@ -95,9 +96,10 @@ cudaError_t issue_attention(const Issue& issue, const void* opaque) {
     case AttentionCall::run:
       return issue_run(issue, body, view);
     case AttentionCall::advance:
-      return view.view.blocks == 0        ? cudaSuccess
-             : body.kernel != Kernel::f32 ? launch_tensor_advance(issue.stream, view)
-                                          : launch_advance(issue.stream, view, false);
+      return view.view.blocks == 0 ? cudaSuccess
+             : body.kernel != Kernel::f32
+                 ? launch_tensor_advance(issue.stream, view, issue.device.card)
+                 : launch_advance(issue.stream, view, false);
     case AttentionCall::fold:
       return launch_fold(issue.stream, view);
     case AttentionCall::finish:
@@ -112,15 +114,17 @@ RowsView view_of(const kvspan_rows_t& rows) {
 
 }  // namespace
 
-AttentionTask::AttentionTask(const kvspan_attention_args_t& args,
+AttentionTask::AttentionTask(const Card& card,
+                             const kvspan_attention_args_t& args,
                              AttentionCall call,
                              const AttentionItems& items)
-    : args_(args),
+    : card_(card),
+      args_(args),
       shape_(*args.shape),
       call_(call),
       items_(items),
       latent_((args.shape->options & KVSPAN_OPTION_V_IN_K) != 0),
-      kernel_(kernel_of(*args.shape)),
+      kernel_(kernel_of(card, *args.shape)),
       k_row_bytes_(kvspan_ref_row_bytes(args.shape->k_type, args.shape->head_size_k)),
       v_row_bytes_(kvspan_ref_row_bytes(args.shape->v_type, args.shape->head_size_v)) {
   counts_.entries = args.entry_count;
@@ -128,7 +132,7 @@ AttentionTask::AttentionTask(const kvspan_attention_args_t& args,
   counts_.advances = call == AttentionCall::advance ? items.count : 0;
   counts_.folds = call == AttentionCall::fold ? items.count : 0;
   if (call == AttentionCall::run) {
-    side_by_side_ = goes_side_by_side(args);
+    side_by_side_ = goes_side_by_side(card, args);
   }
   for (uint32_t i = 0; reads_history(call) && i < args.entry_count; ++i) {
     const kvspan_entry_t& entry = args.entries[i];
@@ -315,8 +319,8 @@ void AttentionTask::fill_run() {
 // One tile size for all entries of the call: the bits do not depend on it.
 void AttentionTask::choose_tile() {
   AttentionCallView& call = arrays_.body->view;
-  call.tile_pairs = kPairsMax;
   if (kernel_ == Kernel::f32) {
+    call.tile_pairs = walk_tile_pairs(call.problem, card_);
     return;
   }
   if (kernel_ == Kernel::wide) {
@@ -328,7 +332,7 @@ void AttentionTask::choose_tile() {
     rows = args_.entries[i].row_count > rows ? args_.entries[i].row_count : rows;
   }
   call.tile_pairs =
-      tensor_tile_pairs(call.problem, uint64_t{rows} * call.problem.group, shape_.q_type);
+      tensor_tile_pairs(call.problem, uint64_t{rows} * call.problem.group, shape_.q_type, card_);
 }
 
 void AttentionTask::fill(Packet& packet, Uses& uses) {

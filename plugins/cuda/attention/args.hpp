@@ -79,7 +79,8 @@ struct AttentionItems {
 class AttentionTask final : public Task {
  public:
   // `args` and `items` have been checked for `call`.
-  AttentionTask(const kvspan_attention_args_t& args,
+  AttentionTask(const Card& card,
+                const kvspan_attention_args_t& args,
                 AttentionCall call,
                 const AttentionItems& items);
 
@@ -107,6 +108,7 @@ class AttentionTask final : public Task {
   template <class T>
   const T* fill_rows(const T* source, uint32_t count);
 
+  const Card& card_;
   const kvspan_attention_args_t& args_;
   const kvspan_attention_shape_t& shape_;
   const AttentionCall call_;

@@ -13,6 +13,7 @@
 #include "kvspan/types.h"
 
 #include "cancel.hpp"
+#include "card.hpp"
 
 #include <cstdint>
 #include <cuda_runtime_api.h>
@@ -162,7 +163,7 @@ constexpr bool needs_two_parts(bool operands_are_bf16, kvspan_type_t q_type) {
 
 // Once a device is open, with its context current: whether the kernels of this build run there, and
 // how much shared memory they may take.
-cudaError_t prepare_kernels();
+cudaError_t prepare_kernels(const Card& card);
 
 // fold.cu, run_fold.cu: load their kernels, so that no launch does; see codec.hpp.
 cudaError_t load_fold_kernels();
@@ -170,20 +171,29 @@ cudaError_t load_run_fold_kernel();
 
 // advance.cu, f32: walks all items; `walks_splits`: their kind is Walk::splits.
 cudaError_t launch_advance(cudaStream_t stream, const HeldCall& call, bool walks_splits);
+// Pairs of a tile there that the card has room for, a power of two; 0: of this type and head size
+// there is none.
+uint32_t walk_tile_pairs(const Problem& problem, const Card& card);
 // tensor/choose.cpp: the same on tensor cores; by the kernel for wide rows where tiles are
 // kWidePairs.
-cudaError_t launch_tensor_advance(cudaStream_t stream, const HeldCall& call);
-cudaError_t prepare_tensor_kernels();
+cudaError_t launch_tensor_advance(cudaStream_t stream, const HeldCall& call, const Card& card);
+cudaError_t prepare_tensor_kernels(const Card& card);
+// Whether tensor cores of this card take these types and head sizes.
+bool has_tensor_kernel(const Problem& problem, const Card& card);
 // Whether there is a kernel for wide rows of these types and head sizes, and queries of that type.
-bool has_wide_kernel(const Problem& problem, kvspan_type_t q_type);
+bool has_wide_kernel(const Problem& problem, kvspan_type_t q_type, const Card& card);
 // Pairs of a tile there, for entries of at most `pairs` pairs a KV head with queries of that type.
-uint32_t tensor_tile_pairs(const Problem& problem, uint64_t pairs, kvspan_type_t q_type);
+// There is a tensor kernel for them.
+uint32_t tensor_tile_pairs(const Problem& problem,
+                           uint64_t pairs,
+                           kvspan_type_t q_type,
+                           const Card& card);
 // fold.cu: folds all items into their accumulators.
 cudaError_t launch_fold(cudaStream_t stream, const HeldCall& call);
 // fold.cu: outputs of all entries from their accumulators.
 cudaError_t launch_finish(cudaStream_t stream, const HeldCall& call);
 // run_fold.cu: outputs of all entries from the folded states of their splits, behind the kernel
 // that made them.
-cudaError_t launch_fold_and_finish(cudaStream_t stream, const HeldCall& call);
+cudaError_t launch_fold_and_finish(cudaStream_t stream, const HeldCall& call, const Card& card);
 
 }  // namespace kvspan::cuda

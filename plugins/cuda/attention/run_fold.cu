@@ -14,6 +14,8 @@
 #include "search.cuh"
 #include "typed_block.cuh"
 
+#include <algorithm>
+
 namespace kvspan::cuda {
 namespace {
 
@@ -23,7 +25,8 @@ namespace {
 constexpr uint32_t kSmall = 128;
 constexpr uint32_t kLarge = kHeadSizeMax;
 template <uint32_t kThreads>
-constexpr uint32_t kBlocksMin = kThreads == kSmall ? 16 : 4;  // a multiprocessor
+constexpr uint32_t kBlocksMin =
+    std::min(kThreads == kSmall ? 16u : 4u, ptx::kThreadsMax / kThreads);  // a multiprocessor
 constexpr uint32_t kRound = 44;  // splits that fit shared memory, at most two a lane
 static_assert(kRound <= 64);
 
@@ -234,8 +237,9 @@ cudaError_t load_run_fold_kernel() {
 }
 
 // Starts while the kernel that makes the states still runs, and waits for it on the device; not
-// where it is recorded, since what a graph keeps of it is a kernel and its arguments.
-cudaError_t launch_fold_and_finish(cudaStream_t stream, const HeldCall& call) {
+// where it is recorded, since what a graph keeps of it is a kernel and its arguments, nor on cards
+// that cannot.
+cudaError_t launch_fold_and_finish(cudaStream_t stream, const HeldCall& call, const Card& card) {
   cudaStreamCaptureStatus recorded = cudaStreamCaptureStatusNone;
   if (const cudaError_t bad = cudaStreamIsCapturing(stream, &recorded)) {
     return bad;
@@ -251,7 +255,7 @@ cudaError_t launch_fold_and_finish(cudaStream_t stream, const HeldCall& call) {
   config.blockDim = threads;
   config.stream = stream;
   config.attrs = &overlap;
-  config.numAttrs = recorded == cudaStreamCaptureStatusNone ? 1 : 0;
+  config.numAttrs = recorded == cudaStreamCaptureStatusNone && card.capability >= 90 ? 1 : 0;
   return cudaLaunchKernelEx(
       &config, small ? run_fold_kernel<kSmall> : run_fold_kernel<kLarge>, call);
 }

@@ -43,7 +43,7 @@ kvspan_result_t check_granted(Call& call) {
   if (const kvspan_result_t bad = sdk::check_shape(call.args->shape, call.error, call.where)) {
     return bad;
   }
-  if (!answer(*call.args->shape, call.caps)) {
+  if (!answer(call.queue.device().card, *call.args->shape, call.caps)) {
     return sdk::fail_argument(call.error, {2}, call.where, "%s", kTooLarge);
   }
   if (call.caps.level == KVSPAN_LEVEL_UNSUPPORTED) {
@@ -129,7 +129,7 @@ kvspan_result_t submit_attention(kvspan_queue_t* handle,
   if (kind == AttentionCall::finish) {
     items.count = args->entry_count;
   }
-  AttentionTask task(*args, kind, items);
+  AttentionTask task(call.queue.device().card, *args, kind, items);
   bad = check_limits(call, task.counts());
   const uint32_t argument = kind == AttentionCall::run ? 3 : kind == AttentionCall::finish ? 4 : 5;
   return bad != KVSPAN_OK ? bad : call.queue.submit(task, submit, argument, error, where);
@@ -147,7 +147,7 @@ kvspan_result_t KVSPAN_CALL attention_query(kvspan_device_t* device,
     return bad;
   }
   kvspan_attention_caps_t caps{};
-  if (!answer(*shape, caps)) {
+  if (!answer(device_of(device)->card, *shape, caps)) {
     return sdk::fail_argument(error, {2}, kWhere, "%s", kTooLarge);
   }
   return sdk::give(out_caps, caps, error, kWhere, 3);
@@ -158,8 +158,9 @@ kvspan_result_t KVSPAN_CALL attention_rules_slot(kvspan_device_t* device,
                                                  uint32_t capacity,
                                                  uint32_t* out_count,
                                                  kvspan_error_t* error) noexcept {
+  const Card card = device != nullptr ? device_of(device)->card : Card{};  // it refuses without
   return sdk::give_rules(
-      attention_rules(), device, out_rules, capacity, out_count, error, "attention.rules");
+      attention_rules(card), device, out_rules, capacity, out_count, error, "attention.rules");
 }
 
 kvspan_result_t KVSPAN_CALL attention_run(kvspan_queue_t* queue,

@@ -73,13 +73,16 @@ __host__ __device__ constexpr uint32_t stage_stride(const Problem& problem) {
   return ((k_bytes > v_bytes ? k_bytes : v_bytes) + 15) / 16 * 16;
 }
 
-// Floats of shared memory behind the static part, in the order of Tile's fields.
-constexpr uint32_t tile_floats(const Problem& problem, bool folds) {
+// Of a block's shared memory, beside its floats: at most.
+inline constexpr uint32_t kWalkStaticBytes = 3072;
+
+// Floats of shared memory behind the static part, in the order of Tile's fields, for tiles of `pairs`.
+constexpr uint32_t tile_floats(const Problem& problem, bool folds, uint32_t pairs) {
   const uint32_t k = kGranuleTokens * (problem.head_size_k + kColumnPad);
   const uint32_t v = problem.v_in_k != 0 ? 0 : kGranuleTokens * problem.head_size_v;
   const uint32_t states = folds ? 2 : 1;
   return k + v + kGranuleTokens * stage_stride(problem) / 4 +
-         kPairsMax * (problem.head_size_k + states * problem.head_size_v + kGranuleTokens);
+         pairs * (problem.head_size_k + states * problem.head_size_v + kGranuleTokens);
 }
 
 // Calls visit(pair, element) for every element of a row of `size` of every pair, neighbours in

@@ -51,8 +51,6 @@ __device__ inline float kept_of(float before, float from) {
   return ptx::exp2_fast(__fmul_rn(__fsub_rn(before, from), kLog2E));
 }
 
-inline constexpr uint32_t kSharedBytesMax = 232448;  // that a block may have on 9.0
-
 // Numbers of each pair of the tile.
 template <uint32_t kPairs>
 struct PairsOf {
@@ -162,7 +160,11 @@ struct Layout {
                                            Kept<pairs, kGroups>::weight_slots * round128(p_bytes) +
                                            round128(2 * K::made_bytes) + round128(V::made_bytes);
   template <uint32_t kGroups>
-  static constexpr uint32_t slots_fit = (kSharedBytesMax - before_slots<kGroups>) / (k_slot_bytes + v_slot_bytes);
+  static constexpr uint32_t slots_fit =
+      before_slots<kGroups> < K::shared_max
+          ? (K::shared_max - before_slots<kGroups>) / (k_slot_bytes + v_slot_bytes)
+          : 0;
+  static constexpr bool fits = slots_fit<1> >= 1;
 
   // As many slots as groups, since a group that is further ahead than the slots would take the end of
   // one phase for that of the next. Rows that are made have room for one group, whose warps the
@@ -176,7 +178,6 @@ struct Layout {
   // With one tile a slot less than there may be: blocks of run_fold.cu find room beside.
   static constexpr uint32_t slots_max = kTiles == 1 ? kSlotsMax - 1 : kSlotsMax;
   static constexpr uint32_t slots = slots_fit<groups> < slots_max ? slots_fit<groups> : slots_max;
-  static_assert(slots >= 1);
 
   using Numbers = Kept<pairs, groups>;
   static constexpr uint32_t numbers_at = 0;
@@ -255,6 +256,7 @@ struct Block : Sharing<Layout<K, V, kTiles>> {
   using Places = Layout<K, V, kTiles>;
   using Warps = Roles<K, V, kTiles>;
   static constexpr uint32_t pairs = Places::pairs;
+  static_assert(Places::fits);
 
   __device__ uint8_t* q() const { return this->shared + Places::q_at; }
 

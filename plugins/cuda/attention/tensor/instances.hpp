@@ -10,14 +10,22 @@ namespace kvspan::cuda::tensor {
 struct Instance {
   cudaError_t (*launch)(cudaStream_t stream, const HeldCall& call);
   cudaError_t (*prepare)();  // loads its kernels
+  uint32_t tiles;            // bit n: a block may take n tiles of 8 pairs
+};
+
+// By what a block may have of shared memory: 227, 163 or 99 KiB.
+inline constexpr uint32_t kRoomCount = 3;
+
+struct Sizes {
+  Instance with[kRoomCount];
 };
 
 // Of one pair of types.
 struct Family {
   kvspan_type_t k_type;
   kvspan_type_t v_type;
-  Instance size_128;
-  Instance size_256;
+  Sizes size_128;
+  Sizes size_256;
 };
 
 // Instances of the kernel for wide rows of one pair of types (wide/).
@@ -38,7 +46,7 @@ extern const WideFamily kWideQ8Q4;
 extern const WideFamily kWideQ8Q8;
 extern const WideFamily kWideQ4Q4;
 
-// By whether K and V are bf16.
+// By whether K and V are bf16; of 227 KiB.
 extern const Instance kLoaded[2][2];
 
 }  // namespace kvspan::cuda::tensor

@@ -43,9 +43,9 @@ class KOperand;
 // Quantised rows: the operands are the blocks' whole numbers plus a bias, as bytes become f16 with one
 // permutation, exactly; each block's products are summed by themselves, from minus the bias times the
 // sum of the query's elements (Kept::q_bias), and scaled in f32. So K is not rounded at all.
-template <kvspan_type_t kType, uint32_t kElements>
+template <kvspan_type_t kType, uint32_t kElements, uint32_t kShared>
   requires(!is_half(kType))
-class KOperand<Fixed<kType, kElements>> {
+class KOperand<Fixed<kType, kElements, kShared>> {
  public:
   static constexpr bool scales_products = true;
   static constexpr uint32_t blocks = kElements / 32;

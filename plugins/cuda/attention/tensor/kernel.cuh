@@ -132,12 +132,14 @@ class Kernel {
 template <class K, class V, uint32_t kTiles>
 __global__ void __launch_bounds__((Roles<K, V, kTiles>::threads), 1)
     tensor_kernel(const __grid_constant__ HeldCall call) {
-  extern __shared__ __align__(128) uint8_t shared[];
-  ptx::let_next_kernel_start();  // run_fold.cu waits for our end by itself
-  if (block_is_cancelled(call.view.cancel, blockIdx.x)) {
-    return;
+  if constexpr (ptx::kShared == K::shared_max) {  // elsewhere nobody launches it
+    extern __shared__ __align__(128) uint8_t shared[];
+    ptx::let_next_kernel_start();  // run_fold.cu waits for our end by itself
+    if (block_is_cancelled(call.view.cancel, blockIdx.x)) {
+      return;
+    }
+    Kernel<K, V, kTiles>(call, shared).run();
   }
-  Kernel<K, V, kTiles>(call, shared).run();
 }
 
 template <class K, class V, uint32_t kTiles>
@@ -157,48 +159,62 @@ cudaError_t prepare_tiles() {
                               static_cast<int>(Layout<K, V, kTiles>::bytes));
 }
 
-// Instances of one pair of sides, by the tiles of 8 pairs that a block takes. Those that load any
-// type have room for three.
+// Instances of one pair of sides, by the tiles of 8 pairs that a block takes: those that there is
+// room for. Those that load any type have it for three only.
 template <class K, class V, bool kAll>
 struct Sized {
-  static cudaError_t launch(cudaStream_t stream, const HeldCall& call) {
-    if constexpr (kAll) {
-      switch (call.view.tile_pairs / 8) {
-        case 1:
-          return launch_tiles<K, V, 1>(stream, call);
-        case 6:
-          return launch_tiles<K, V, 6>(stream, call);
-        case 8:
-          return launch_tiles<K, V, 8>(stream, call);
-        default:
-          break;
+  template <uint32_t kTiles>
+  static constexpr bool has = (kAll || kTiles == 3) && Layout<K, V, kTiles>::fits;
+
+  static constexpr uint32_t tiles = (has<1> ? 1u << 1 : 0) | (has<3> ? 1u << 3 : 0) |
+                                    (has<6> ? 1u << 6 : 0) | (has<8> ? 1u << 8 : 0);
+
+  // Calls visit(number of tiles) for each instance until one is not a success.
+  template <class Visit>
+  static cudaError_t for_each(Visit&& visit) {
+    cudaError_t bad = cudaSuccess;
+    const auto one = [&]<uint32_t kTiles>(std::integral_constant<uint32_t, kTiles> number) {
+      if constexpr (has<kTiles>) {
+        bad = bad != cudaSuccess ? bad : visit(number);
       }
-    }
-    return launch_tiles<K, V, 3>(stream, call);
+    };
+    one(std::integral_constant<uint32_t, 1>());
+    one(std::integral_constant<uint32_t, 3>());
+    one(std::integral_constant<uint32_t, 6>());
+    one(std::integral_constant<uint32_t, 8>());
+    return bad;
+  }
+
+  static cudaError_t launch(cudaStream_t stream, const HeldCall& call) {
+    return for_each([&](auto number) {
+      return call.view.tile_pairs == 8 * number() ? launch_tiles<K, V, number()>(stream, call)
+                                                  : cudaSuccess;
+    });
   }
 
   static cudaError_t prepare() {
-    cudaError_t bad = prepare_tiles<K, V, 3>();
-    if constexpr (kAll) {
-      bad = bad != cudaSuccess ? bad : prepare_tiles<K, V, 1>();
-      bad = bad != cudaSuccess ? bad : prepare_tiles<K, V, 6>();
-      bad = bad != cudaSuccess ? bad : prepare_tiles<K, V, 8>();
-    }
-    return bad;
+    return for_each([](auto number) { return prepare_tiles<K, V, number()>(); });
   }
 };
 
 template <class K, class V, bool kAll>
 constexpr Instance instance_of() {
-  return {Sized<K, V, kAll>::launch, Sized<K, V, kAll>::prepare};
+  return {Sized<K, V, kAll>::launch, Sized<K, V, kAll>::prepare, Sized<K, V, kAll>::tiles};
+}
+
+template <kvspan_type_t kK, kvspan_type_t kV, uint32_t kSize>
+constexpr Sizes sizes_of() {
+  const auto with = []<uint32_t kShared>(std::integral_constant<uint32_t, kShared>) {
+    return instance_of<Fixed<kK, kSize, kShared>, Fixed<kV, kSize, kShared>, true>();
+  };
+  return {{with(std::integral_constant<uint32_t, kShared227KiB>()),
+           with(std::integral_constant<uint32_t, kShared163KiB>()),
+           with(std::integral_constant<uint32_t, kShared99KiB>())}};
 }
 
 template <kvspan_type_t kK, kvspan_type_t kV>
 constexpr Family family_of() {
-  return {kK,
-          kV,
-          instance_of<Fixed<kK, 128>, Fixed<kV, 128>, true>(),
-          instance_of<Fixed<kK, 256>, Fixed<kV, 256>, true>()};
+  return {kK, kV, sizes_of<kK, kV, 128>(), sizes_of<kK, kV, 256>()};
 }
 
 template <bool kKBf16, bool kVBf16>

@@ -85,7 +85,7 @@ class Loader {
     }
     tiles.go_to(found);
     const TilePlaces places = tiles.at(static_cast<uint32_t>((first - found.first_token) / kTokens));
-    if (lane_ == 0) {
+    if (!ptx::kHasBulkCopies || lane_ == 0) {
       auto& kept = block_.kept();
       const Problem& problem = block_.problem;
       const uint32_t k_bytes =
@@ -100,14 +100,21 @@ class Loader {
     __syncwarp();
   }
 
-  // By one lane, for the warp.
+  // By one lane, for the warp; without bulk copies by all of them.
   __device__ static void load_all_of(uint8_t* slot,
                                      const uint8_t* from,
                                      uint32_t bytes,
                                      uint64_t* full) {
+#if __CUDA_ARCH__ >= 900
     ptx::arrive_expecting(full, bytes);
     ptx::bulk_load(slot, from, bytes, full);
     ptx::arrive(full, 31);
+#else
+    for (uint32_t at = 16 * (threadIdx.x % 32); at < bytes; at += 16 * 32) {
+      ptx::load_unit<16>(slot + at, from + at);
+    }
+    ptx::arrive_behind_units(full);
+#endif
   }
 
   // By all warps.
@@ -248,6 +255,7 @@ class Loader {
     const uint32_t count = 64 - static_cast<uint32_t>(__clzll(static_cast<long long>(wanted)));
     const bool together = count <= rows.tokens && rows.stride != 0;
     const auto low = static_cast<uint32_t>(reinterpret_cast<uint64_t>(rows.base)) | to_stride;
+#if __CUDA_ARCH__ >= 900
     const bool dense = rows.stride == to_stride && row_bytes == to_stride;
     const bool first_ones = (wanted & (wanted + 1)) == 0 && wanted != 0;
     if (together && dense && first_ones && ((low | count * row_bytes) & 15) == 0) {
@@ -259,6 +267,7 @@ class Loader {
       }
       return;
     }
+#endif
     const uint32_t odd = low | rows.stride | row_bytes;
     if (!together || odd % 4 != 0) {
       copy_rows(to.slot, to_stride, row_bytes, of_v, first, wanted);

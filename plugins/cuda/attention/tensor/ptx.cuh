@@ -1,12 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instructions of compute capability 9.0 that the language has no name for, one function each.
-// Addresses of shared memory are 32-bit. Device code only.
+// The instructions that the language has no name for, one function each; where a card lacks one, what
+// stands in for it. Addresses of shared memory are 32-bit. Device code only.
 #pragma once
+
+#include "card.hpp"
 
 #include <cstdint>
 #include <cuda_fp16.h>
+#include <type_traits>
 
 namespace kvspan::cuda::ptx {
+
+// What this pass of the compiler is for: 10 times the compute capability, 0 of the host.
+#ifdef __CUDA_ARCH__
+inline constexpr uint32_t kArchitecture = __CUDA_ARCH__;
+#else
+inline constexpr uint32_t kArchitecture = 0;
+#endif
+
+// Bulk copies, launches that overlap, barriers that are waited for in hardware.
+inline constexpr bool kHasBulkCopies = kArchitecture >= 900;
+
+// Registers that warps hand each other: of named kinds of card only.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_SPECIFIC__) || \
+    defined(__CUDA_ARCH_FAMILY_SPECIFIC__)
+inline constexpr bool kMovesRegisters = kHasBulkCopies;
+#else
+inline constexpr bool kMovesRegisters = false;
+#endif
+
+// Threads of a multiprocessor.
+inline constexpr uint32_t kThreadsMax = kArchitecture == 0                            ? 2048
+                                        : kArchitecture < 800                         ? 1024
+                                        : kArchitecture > 800 && kArchitecture < 900  ? 1536
+                                        : kArchitecture >= 1200                       ? 1536
+                                                                                      : 2048;
+
+// Shared memory that a block may have; 0 where there are no kernels on tensor cores.
+inline constexpr uint32_t kShared =
+    kArchitecture < 800                             ? 0
+    : kArchitecture == 800 || kArchitecture == 870  ? kShared163KiB
+    : kArchitecture < 900 || kArchitecture >= 1200 ? kShared99KiB
+                                                    : kShared227KiB;
 
 __device__ inline uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
@@ -21,9 +56,19 @@ __device__ inline void init(uint64_t* barrier, uint32_t arrivals) {
 }
 
 __device__ inline void arrive(uint64_t* barrier) {
+#if __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
                : "memory");
+#else
+  [[maybe_unused]] uint64_t state = 0;
+  asm volatile("mbarrier.arrive.shared.b64 %0, [%1];"
+               : "=l"(state)
+               : "r"(shared_address(barrier))
+               : "memory");
+#endif
 }
+
+#if __CUDA_ARCH__ >= 900
 
 // So many arrivals at once.
 __device__ inline void arrive(uint64_t* barrier, uint32_t count) {
@@ -40,12 +85,18 @@ __device__ inline void arrive_expecting(uint64_t* barrier, uint32_t bytes) {
                : "memory");
 }
 
+#endif
+
 // Whether the phase of this parity is over; waits a little for it.
 __device__ inline bool is_over(uint32_t address, uint32_t parity) {
   uint32_t over = 0;
   asm volatile(
       "{\n .reg .pred p;\n"
+#if __CUDA_ARCH__ >= 900
       " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+#else
+      " mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n"
+#endif
       " selp.u32 %0, 1, 0, p;\n}"
       : "=r"(over)
       : "r"(address), "r"(parity)
@@ -70,15 +121,21 @@ __device__ inline void wait_idly(uint64_t* barrier, uint32_t parity) {
 
 // Makes the barriers' beginning visible to bulk copies.
 __device__ inline void fence_init() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
 }
 
 // Orders ordinary accesses to shared memory before bulk copies that come later.
 __device__ inline void fence_async() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
 }
 
 // ---- copies and barriers ----
+
+#if __CUDA_ARCH__ >= 900
 
 // `bytes`, `to` and `from` are multiples of 16.
 __device__ inline void bulk_load(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
@@ -91,9 +148,16 @@ __device__ inline void bulk_load(void* to, const void* from, uint32_t bytes, uin
       : "memory");
 }
 
+#endif
+
 // `kBytes` from a multiple of them to such: 16, 8 or 4.
 template <uint32_t kBytes>
 __device__ inline void load_unit(void* to, const void* from) {
+#if __CUDA_ARCH__ < 800
+  using Unit = std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, uint32_t>>;
+  static_assert(sizeof(Unit) == kBytes);
+  *static_cast<Unit*>(to) = *static_cast<const Unit*>(from);
+#else
   if constexpr (kBytes == 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from)
                  : "memory");
@@ -103,11 +167,14 @@ __device__ inline void load_unit(void* to, const void* from) {
                  "n"(kBytes)
                  : "memory");
   }
+#endif
 }
 
 // All units that this thread began.
 __device__ inline void wait_for_units() {
+#if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
 }
 
 // One arrival, once all units that this thread began are there.
@@ -132,19 +199,25 @@ __device__ inline void sync(uint32_t barrier, uint32_t threads) {
 
 // Until the kernel before this one in the stream is over and its writes are seen.
 __device__ inline void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 // The next kernel of the stream may be started now; it waits for the end of this one by itself.
 __device__ inline void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 // Registers of a thread of this warpgroup from here on; `kBefore` before.
 template <uint32_t kRegisters, uint32_t kBefore>
 __device__ inline void set_registers() {
   __syncwarp();
-  if constexpr (kRegisters > kBefore) {
+  if constexpr (!kMovesRegisters) {
+    return;  // each warp has what the block was started with
+  } else if constexpr (kRegisters > kBefore) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
   } else if constexpr (kRegisters < kBefore) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -207,10 +280,18 @@ __device__ inline float max_nan(float x, float y) {
 
 // The smallest of a warp's numbers: its upper half, then the lower halves of those that have it.
 __device__ inline uint64_t min_of_warp(uint64_t value) {
+#if __CUDA_ARCH__ >= 800
   const auto upper = static_cast<uint32_t>(value >> 32);
   const uint32_t high = __reduce_min_sync(~0u, upper);
   const uint32_t low = __reduce_min_sync(~0u, upper == high ? static_cast<uint32_t>(value) : ~0u);
   return uint64_t{high} << 32 | low;
+#else
+  for (uint32_t apart = 16; apart != 0; apart /= 2) {
+    const uint64_t other = __shfl_xor_sync(~0u, value, static_cast<int>(apart));
+    value = other < value ? other : value;
+  }
+  return value;
+#endif
 }
 
 // word & mask | bits, in one instruction: the compiler takes two where both are constants.

@@ -45,9 +45,10 @@ constexpr uint32_t made_stride(uint32_t elements) {
   return 2 * elements + 16;
 }
 
-// A type and head size known when this was compiled.
-template <kvspan_type_t kType, uint32_t kElements>
+// A type and head size known when this was compiled, for cards whose blocks have `kShared` bytes.
+template <kvspan_type_t kType, uint32_t kElements, uint32_t kShared = kShared227KiB>
 struct Fixed {
+  static constexpr uint32_t shared_max = kShared;
   static constexpr bool is_bf16 = kType == KVSPAN_TYPE_BF16;
   static constexpr uint32_t size_max = kElements;
   static constexpr uint32_t slot_bytes = kTokens * slot_stride(kType, kElements);
@@ -69,6 +70,7 @@ struct Fixed {
 // elements are made so in shared memory first.
 template <bool kBf16>
 struct Loaded {
+  static constexpr uint32_t shared_max = kShared227KiB;  // with less there is no room for one slot
   static constexpr bool is_bf16 = kBf16;
   static constexpr uint32_t size_max = kHeadSizeMax;
   static constexpr uint32_t slot_bytes = kTokens * slot_stride(KVSPAN_TYPE_F16, kHeadSizeMax);

@@ -23,9 +23,9 @@ __device__ inline uint32_t mask_of_two(uint64_t keep, uint32_t first) {
 template <class Side>
 class VOperand;
 
-template <kvspan_type_t kType, uint32_t kElements>
+template <kvspan_type_t kType, uint32_t kElements, uint32_t kShared>
   requires(!is_half(kType))
-class VOperand<Fixed<kType, kElements>> {
+class VOperand<Fixed<kType, kElements, kShared>> {
  public:
   static constexpr uint32_t tiles_max = kElements / 128;  // of 16 elements, of a warp
   static constexpr uint32_t block_bytes = block_shape(kType).bytes;

@@ -74,7 +74,7 @@ struct Layout {
   static constexpr uint32_t tiles_at = q_at + panels * q_panel_bytes;
   static constexpr uint32_t numbers_at = tiles_at + tiles * tile_bytes;
   static constexpr uint32_t slots_at = numbers_at + tensor::round128(sizeof(Kept));
-  static constexpr uint32_t slots_fit = (tensor::kSharedBytesMax - slots_at) / (k_slot_bytes + v_slot_bytes);
+  static constexpr uint32_t slots_fit = (kShared227KiB - slots_at) / (k_slot_bytes + v_slot_bytes);
   static constexpr uint32_t slots = slots_fit < 4 ? slots_fit : 4;
   static_assert(slots >= 1);
   static constexpr uint32_t v_slots_at = slots_at + slots * k_slot_bytes;

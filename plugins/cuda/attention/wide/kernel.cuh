@@ -97,12 +97,14 @@ class Kernel {
 template <class K, class V>
 __global__ void __launch_bounds__(Roles::threads, 1)
     wide_kernel(const __grid_constant__ HeldCall call) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // warpgroup instructions are of 9.0 alone
   extern __shared__ __align__(1024) uint8_t wide_shared[];
   ptx::let_next_kernel_start();  // run_fold.cu waits for our end by itself
   if (block_is_cancelled(call.view.cancel, blockIdx.x)) {
     return;
   }
   Kernel<K, V>(call, wide_shared).run();
+#endif
 }
 
 template <class K, class V>
@@ -131,8 +133,8 @@ constexpr tensor::WideFamily family_of() {
   using V256 = tensor::Fixed<kV, 256>;
   return {kK,
           kV,
-          {Only<K128, V128>::launch, Only<K128, V128>::prepare},
-          {Only<K256, V256>::launch, Only<K256, V256>::prepare}};
+          {Only<K128, V128>::launch, Only<K128, V128>::prepare, 0},
+          {Only<K256, V256>::launch, Only<K256, V256>::prepare, 0}};
 }
 
 }  // namespace kvspan::cuda::wide
