@@ -184,6 +184,10 @@ Result<std::uint64_t> Lanes::submit(LaneId lane, const Waits& waits, const Submi
   submit.submit_id = ++state.submit_id;
   submit.flags = waits.measure ? KVSPAN_SUBMIT_MEASURE : 0;
   for (;;) {
+    if (cancel_requested()) {
+      return tl::unexpected(
+          error_of(Errc::cancelled, "nothing is submitted behind a cancellation", "lanes"));
+    }
     kvspan_error_t error = empty_error();
     const kvspan_result_t result = call(state.queues[own], &submit, &error);
     if (result == KVSPAN_OK) {

@@ -344,9 +344,39 @@ Result<kvspan_point_t> Session::attend(std::uint32_t layer, const AttendRows& ro
   return state.lanes->point(LaneId::compute, value);
 }
 
+// A point of the compute lane, as it is or was, for a value that some submit got.
+Result<void> SessionState::check_own(const kvspan_point_t& point) const {
+  const kvspan_point_t newest = lanes->point(LaneId::compute, lanes->last(LaneId::compute));
+  const bool own = point.fence == newest.fence && point.value > past_points.end();
+  if ((own && point.value <= newest.value) ||
+      past_points.answer(point) != PastPoints::Answer::unknown) {
+    return {};
+  }
+  const std::string value = std::to_string(point.value);
+  return tl::unexpected(error_of(
+      Errc::invalid_argument,
+      own ? "no work of the session signals value " + value + ": its last is " +
+                std::to_string(newest.value) + "; wait for points that attend() returned"
+          : "the point of value " + value +
+                " is not one that attend() of this session returned, or from before more than " +
+                std::to_string(PastPoints::kRecoveriesMax) +
+                " failures; wait for it where it came from",
+      "point"));
+}
+
 Result<void> Session::wait(const kvspan_point_t& point) {
   SessionState& state = *state_;
-  if (state.lost_points.contains(point.value)) {
+  if (auto own = state.check_own(point); !own) {
+    return own;
+  }
+  if (auto wanted = state.check_cancelled(); !wanted) {
+    return wanted;
+  }
+  const PastPoints::Answer past = state.past_points.answer(point);
+  if (past == PastPoints::Answer::reached) {
+    return {};
+  }
+  if (past == PastPoints::Answer::lost) {
     return tl::unexpected(error_of(Errc::wait_failed,
                                    "the work behind this point was given up by a failure that an "
                                    "earlier call told; its outputs are undefined",
@@ -355,7 +385,7 @@ Result<void> Session::wait(const kvspan_point_t& point) {
   if (auto reached = state.lanes->wait(LaneId::compute, point.value); !reached) {
     return tl::unexpected(state.fail_step(std::move(reached).error()));
   }
-  return {};
+  return state.check_cancelled();
 }
 
 }  // namespace kvspan

@@ -43,6 +43,9 @@ Result<void> SessionState::fill_pages(SequenceHistory& history,
   }
   const std::uint64_t pages = (tokens + page_tokens() - 1) / page_tokens();
   for (std::uint64_t page = 0; page < pages; ++page) {
+    if (auto wanted = check_cancelled(); !wanted) {
+      return wanted;
+    }
     for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
       if (page < history.first_page(layer)) {
         continue;

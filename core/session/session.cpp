@@ -72,9 +72,9 @@ Result<void> SessionState::recover() {
   if (!fresh) {
     return tl::unexpected(std::move(fresh).error());
   }
-  if (settled.of(LaneId::compute) != last.of(LaneId::compute)) {
-    lost_points.add(settled.of(LaneId::compute), last.of(LaneId::compute));
-  }
+  past_points.add(lanes->point(LaneId::compute, 0).fence,
+                  settled.of(LaneId::compute),
+                  last.of(LaneId::compute));
   ++recoveries;
   for (Sequence& sequence : sequences) {
     sequence.history.fall_back(settled);
@@ -124,6 +124,13 @@ Error SessionState::fail_step(Error error) {
   // If even this fails (a lost device), begin_step tries again and returns why.
   (void)recover();
   return cancelled ? cancelled_or(std::move(error)) : error;
+}
+
+Result<void> SessionState::check_cancelled() {
+  if (!cancel_untold.load()) {
+    return {};
+  }
+  return tl::unexpected(fail_step(cancelled_or({})));
 }
 
 // A lost device is worse news than a cancellation.

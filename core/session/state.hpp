@@ -16,7 +16,7 @@
 #include "kvspan/core/stream/tail_slots.hpp"
 
 #include "backend/checked_calls.hpp"
-#include "session/lost_points.hpp"
+#include "session/past_points.hpp"
 
 #include <atomic>
 #include <memory>
@@ -176,6 +176,8 @@ struct SessionState {
   void give_back_fences();
   Error fail_step(Error error);
   static Error cancelled_or(Error error);
+  // cancelled: cancel() was called and nobody was told; the step is over then, as by fail_step().
+  Result<void> check_cancelled();
   // not_found: the session has no such sequence. busy: a step is open.
   [[nodiscard]] Result<void> check_sequence(std::uint32_t sequence) const;
   [[nodiscard]] Result<void> check_between_steps() const;
@@ -254,6 +256,7 @@ struct SessionState {
 
   // ---- attend.cpp
   [[nodiscard]] Wave wave_of(std::uint32_t layer, std::size_t slots_max) const;
+  [[nodiscard]] Result<void> check_own(const kvspan_point_t& point) const;
   [[nodiscard]] bool fits_at_once(std::uint32_t layer) const;
   Result<std::uint64_t> attend_at_once(LayerAttention& attention,
                                        std::uint32_t layer,
@@ -310,7 +313,7 @@ struct SessionState {
   const Plan* next_plan = nullptr;  // of the change under way
   std::optional<Step> step;
   bool failed = false;
-  LostPoints lost_points;
+  PastPoints past_points;
   std::uint64_t recoveries = 0;
   Phase last_phase = Phase::decode;  // of the last step
   std::uint64_t groups_attended = 0;

@@ -257,8 +257,8 @@ Result<void> SessionState::check_health() {
       }
     }
   }
-  if (cancel_untold.load()) {
-    return tl::unexpected(fail_step(wrong_step("cancelled between steps")));
+  if (auto wanted = check_cancelled(); !wanted) {
+    return wanted;
   }
   if (auto healthy = lanes->health(); !healthy) {
     return tl::unexpected(fail_behind(std::move(healthy).error()));
@@ -341,6 +341,9 @@ Result<void> Session::commit(std::span<const std::uint32_t> accepted) {
                                        " rows; " + std::to_string(accepted[index]) +
                                        " cannot be accepted"));
     }
+  }
+  if (auto wanted = state.check_cancelled(); !wanted) {
+    return wanted;
   }
   const Moment published = Moment::at(LaneId::download, step.published);
   const std::uint64_t page = state.page_tokens();

@@ -24,14 +24,8 @@ void Runner::judge(const Before& before, const Error* error) {
     tally_.failures += error != nullptr ? 1U : 0U;
     return;
   }
-  if (before.strict == Strict::yes && before.cancel_pending && !cancelled) {
-    trouble_.report("cancel",
-                    std::string(before.call) +
-                        (error == nullptr ? " went on" : " failed otherwise") +
-                        " although cancel() was called before it and nobody was told");
-    return;
-  }
-  if (error == nullptr) {
+  check_cancel(before, cancelled);
+  if (stop() || error == nullptr) {
     return;
   }
   ++tally_.failures;
@@ -54,6 +48,19 @@ void Runner::judge(const Before& before, const Error* error) {
     return;
   }
   fall(before, *error);
+}
+
+// A cancellation that nobody was told of: the next call tells, and nothing is submitted until then.
+void Runner::check_cancel(const Before& before, bool cancelled) {
+  if (before.strict != Strict::no && before.cancel_pending && !cancelled) {
+    trouble_.report("cancel",
+                    std::string(before.call) + " did not say that cancel() was called before it");
+  }
+  if (cancel_pending_ && device_.works > works_at_cancel_) {
+    trouble_.report("cancel",
+                    std::to_string(device_.works - works_at_cancel_) +
+                        " works were submitted behind cancel() when " + before.call + " returned");
+  }
 }
 
 // How far a sequence can be cut after a failure: what was not given up yet stays.

@@ -180,6 +180,7 @@ class Device {
   std::uint64_t works_fired = 0;  // works that will fail as planted
   std::uint64_t calls = 0;        // of every slot
   std::uint64_t submits = 0;
+  std::uint64_t works = 0;  // of those, the session's that have something to do
   std::uint64_t checked_rows = 0;
   std::uint32_t prepares = 0;
   kvspan_prepare_t prepared{};

@@ -171,6 +171,9 @@ void Runner::enter(const Op& op) {
 
 void Runner::cancel() {
   if (session_) {
+    if (!cancel_pending_) {
+      works_at_cancel_ = device_.works + (calling_ ? 1U : 0U);  // one may be on its way
+    }
     cancel_pending_ = true;
     ++cancels_;
     session_->cancel();
@@ -180,7 +183,7 @@ void Runner::cancel() {
 // Calls that must be refused and change nothing.
 void Runner::misuse(const Op& op) {
   const std::uint64_t beyond = options_.context_tokens + 1;
-  switch (op.how % 6) {
+  switch (op.how % 8) {
     case 0:
       expect_refusal("write outside a step", session_->write(0, {}), Errc::invalid_argument);
       return;
@@ -204,6 +207,20 @@ void Runner::misuse(const Op& op) {
     case 4:
       expect_refusal(
           "remove_sequence of none", session_->remove_sequence(UINT32_MAX), Errc::not_found);
+      return;
+    case 5:
+      expect_refusal("wait for the engine's own point",
+                     session_->wait({writes_.fence, 1 + op.extra}),
+                     Errc::invalid_argument);
+      return;
+    case 6:
+      if (!old_points_.empty()) {
+        constexpr std::uint64_t kBeyond = 1'000'000;  // values of a scenario
+        kvspan_point_t point = old_points_.back();
+        point.value += kBeyond;
+        expect_refusal(
+            "wait for what nothing signals", session_->wait(point), Errc::invalid_argument);
+      }
       return;
     default:
       if (Life* const life = life_of(op.who); life != nullptr && life->tokens() == 0) {
@@ -239,7 +256,7 @@ void Runner::plant(const Op& op) {
 bool Runner::wait(const kvspan_point_t& point) {
   const bool may_be_gone = tally_.recoveries != 0 || doubtful_ || tally_.failures != 0;
   bool gone = false;
-  const auto waited = called("wait", Strict::no, [&]() -> Result<void> {
+  const auto waited = called("wait", Strict::cancel, [&]() -> Result<void> {
     auto result = session_->wait(point);
     // It fell with a failure that was told.
     gone = !result && result.error().code == Errc::wait_failed &&

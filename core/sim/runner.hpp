@@ -104,14 +104,17 @@ class Runner {
                      const Counters& before);
 
   // ---- after.cpp
-  // Calls the session and judges the answer; `strict` calls must answer a cancellation.
-  enum class Strict { no, yes };
+  // Calls the session and judges the answer. What a call must answer that came before it: nothing,
+  // a cancellation, or a lost device too.
+  enum class Strict { no, cancel, yes };
 
   template <class Call>
   auto called(const char* name, Strict strict, const Call& call) {
     const Before before{name, strict, cancel_pending_, device_.lost(), cancels_, device_.fired};
     device_.calls = 0;
+    calling_ = true;
     auto result = call();
+    calling_ = false;
     judge(before, result ? nullptr : &result.error());
     return result;
   }
@@ -126,6 +129,7 @@ class Runner {
   };
 
   void judge(const Before& before, const Error* error);
+  void check_cancel(const Before& before, bool cancelled);
   void fall(const Before& before, const Error& error);
   void expect_refusal(const char* call, const Result<void>& result, Errc code);
   void check_begun();
@@ -148,8 +152,10 @@ class Runner {
   bool cancel_pending_ = false;  // and nobody was told
   bool cancel_twice_ = false;    // somebody was told, and may be told once more
   std::uint64_t cancels_ = 0;
-  bool doubtful_ = false;           // a recovery may have been left half done
-  std::uint64_t works_before_ = 0;  // planted failures of work whose effects are over
+  std::uint64_t works_at_cancel_ = 0;  // that the session may have submitted until it tells
+  bool calling_ = false;               // the session is in a call that is judged
+  bool doubtful_ = false;              // a recovery may have been left half done
+  std::uint64_t works_before_ = 0;     // planted failures of work whose effects are over
   std::vector<kvspan_point_t> old_points_;
   EngineLine writes_;  // rows
   EngineLine reads_;   // outputs

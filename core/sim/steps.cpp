@@ -151,7 +151,8 @@ bool Runner::layer_of(std::uint32_t layer, Set& set, const StepStyle& style, std
   write.k = set.rows->k(layer);
   write.v = set.rows->v(layer);
   write.ready = points;
-  if (!called("write", Strict::no, [&] { return session_->write(layer, write); }) || gives_up()) {
+  if (!called("write", Strict::cancel, [&] { return session_->write(layer, write); }) ||
+      gives_up()) {
     return false;
   }
   AttendRows attend;
@@ -159,7 +160,8 @@ bool Runner::layer_of(std::uint32_t layer, Set& set, const StepStyle& style, std
   attend.out = set.rows->out(layer);
   attend.scale = 1.0F / static_cast<float>(options_.geometry.layers[layer].head_size_k);
   attend.ready = points;
-  const auto point = called("attend", Strict::no, [&] { return session_->attend(layer, attend); });
+  const auto point =
+      called("attend", Strict::cancel, [&] { return session_->attend(layer, attend); });
   if (!point) {
     return false;
   }
@@ -223,7 +225,7 @@ void Runner::commit(const std::vector<std::pair<Life*, std::uint32_t>>& parts,
   for (const auto& [life, count] : parts) {
     accepted.push_back(count - std::min(count, style.rejected));
   }
-  if (!called("commit", Strict::no, [&] { return session_->commit(accepted); })) {
+  if (!called("commit", Strict::cancel, [&] { return session_->commit(accepted); })) {
     return;
   }
   ++tally_.steps;

@@ -213,6 +213,7 @@ kvspan_result_t Device::submit(Queue& queue, Call call, kvspan_error_t* error) {
     return refuse(error, KVSPAN_E_QUEUE_FULL, "the queue is full");
   }
   ++submits;
+  works += engine_ || (call.kind == CallKind::copy && call.segments.empty()) ? 0U : 1U;
   call.role = queue.role;
   for (const kvspan_point_t& point : call.waits) {
     call.wait_roles.push_back(fence_of(point.fence)->role);

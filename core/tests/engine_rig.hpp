@@ -127,6 +127,12 @@ class Engine {
   // Called in every step from now on, when all layers are attended.
   void before_commit(std::function<void()> what) { before_commit_ = std::move(what); }
 
+  // Called before every call of the session in a step from now on.
+  void before_call(std::function<void()> what) { before_call_ = std::move(what); }
+
+  // Whether the last step had begun, however it ended.
+  [[nodiscard]] bool began() const { return began_; }
+
   // One whole step, of whose rows the last `rejected` of each sequence are not accepted. Fills
   // `outputs`. On failure the step is given up.
   Result<void> step(const std::vector<EngineRows>& parts,
@@ -139,9 +145,12 @@ class Engine {
       rows.push_back({part.sequence, part.rows});
       accepted.push_back(part.rows - std::min(part.rows, rejected));
     }
+    began_ = false;
+    calling();
     if (auto begun = session_.begin_step(rows, phase); !begun) {
       return begun;
     }
+    began_ = true;
     for (std::uint32_t layer = 0; layer < options_.geometry.layers.size(); ++layer) {
       auto done = one_layer(parts, layer, outputs);
       if (!done) {
@@ -152,6 +161,7 @@ class Engine {
     if (before_commit_) {
       before_commit_();
     }
+    calling();
     return session_.commit(accepted);
   }
 
@@ -187,6 +197,12 @@ class Engine {
   }
 
  private:
+  void calling() const {
+    if (before_call_) {
+      before_call_();
+    }
+  }
+
   void shape_buffers(const LayerGeometry& layer) {
     q_.heads = out_.heads = layer.q_heads;
     k_.heads = v_.heads = layer.kv_heads;
@@ -227,6 +243,7 @@ class Engine {
     WriteRows write;
     write.k = k_.rows();
     write.v = v_.rows();
+    calling();
     if (auto written = session_.write(layer, write); !written) {
       return written;
     }
@@ -234,6 +251,7 @@ class Engine {
     attend.q = q_.rows();
     attend.out = out_.rows();
     attend.scale = 1.0F / std::sqrt(static_cast<float>(q_.head_size));
+    calling();
     auto point = session_.attend(layer, attend);
     if (!point) {
       return tl::unexpected(point.error());
@@ -242,6 +260,7 @@ class Engine {
       open_.push_back({std::move(q_), std::move(k_), std::move(v_), std::move(out_), row, *point});
       return {};
     }
+    calling();
     if (auto waited = session_.wait(*point); !waited) {
       return waited;
     }
@@ -265,6 +284,8 @@ class Engine {
   SessionOptions options_;
   Content content_ = noise;
   std::function<void()> before_commit_;
+  std::function<void()> before_call_;
+  bool began_ = false;
   const Backend* backend_ = nullptr;
   std::uint32_t rows_max_ = 0;
   std::vector<Open> open_;

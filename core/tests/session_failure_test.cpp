@@ -4,6 +4,7 @@
 // in which nothing happened.
 #include "kvspan/core/session/session.hpp"
 
+#include "cancel_rig.hpp"
 #include "engine_rig.hpp"
 #include "stub_rig.hpp"
 
@@ -130,59 +131,35 @@ TEST(SessionFailure, NthSubmitFailsTheStepAndTheNextGoesOn) {
   }
 }
 
-// Cancels at the nth call of a step.
+// Cancels before the nth call of a step: begin, write, attend and wait of both layers, commit. That
+// call says so, on a device that sees cancel words and on one that never does, and the step after
+// it begins.
 TEST(SessionFailure, CancelAtAnyCallLeavesTheLastCommit) {
   const Outputs expected = undisturbed();
-  for (int call = 0; call < 6; ++call) {
-    SCOPED_TRACE("call " + std::to_string(call));
-    StubRig rig({{"queues", "shuffled"}, {"seed", std::to_string(call + 1)}});
-    const SessionOptions options = streaming_options(rig.backend());
-    auto session = Session::open(rig.backend(), options);
-    ASSERT_TRUE(session.has_value());
-    const SequenceId sequence = *session->add_sequence();
-    Engine engine(rig.backend(), *session, options, 64);
-    for (std::uint64_t token = 0; token < 44; token += kChunk) {
-      ASSERT_TRUE(engine.step({{sequence, 7, token, kChunk}}, Phase::prefill, nullptr).has_value());
-    }
-    if (call == 0) {
-      session->cancel();
-      const auto refused = engine.step({{sequence, 7, 44, kChunk}}, Phase::prefill, nullptr);
-      ASSERT_FALSE(refused.has_value());
-      EXPECT_EQ(refused.error().code, Errc::cancelled);
-    } else {
-      Buffer rows = make_buffer(rig.backend(), 64, 4, 32);
-      const StepRows part{sequence, kChunk};
-      ASSERT_TRUE(session->begin_step({&part, 1}, Phase::prefill).has_value());
-      WriteRows write;
-      write.k = write.v = rows.rows();
-      AttendRows attend;
-      attend.q = attend.out = rows.rows();
-      attend.scale = 1.0F;
-      bool stopped = false;
-      for (int at = 1; at <= 5 && !stopped; ++at) {
-        if (at == call) {
-          session->cancel();
-        }
-        if (at == 1 || at == 3) {
-          stopped = !session->write(static_cast<std::uint32_t>(at / 2), write).has_value();
-        } else if (at == 2 || at == 4) {
-          const auto point = session->attend(static_cast<std::uint32_t>(at / 2 - 1), attend);
-          stopped = !point || !session->wait(*point);
-        }
+  for (const bool deaf : {false, true}) {
+    for (int call = 0; call < kCallsOfAStep; ++call) {
+      SCOPED_TRACE("call " + std::to_string(call) + (deaf ? ", cancel words unseen" : ""));
+      CancelRig rig({{"queues", "shuffled"}, {"seed", std::to_string(call + 1)}});
+      rig.set_deaf(deaf);
+      const SessionOptions options = streaming_options(rig.backend());
+      auto session = Session::open(rig.backend(), options);
+      ASSERT_TRUE(session.has_value());
+      const SequenceId sequence = *session->add_sequence();
+      Engine engine(rig.backend(), *session, options, 64);
+      ASSERT_TRUE(engine.prefill(sequence, 7, 0, 4 * kChunk, kChunk, nullptr).has_value());
+      AstrayStep step(rig.backend(), *session, {sequence, kChunk});
+      for (int at = 0; at < call; ++at) {
+        ASSERT_TRUE(step.call(at).has_value());
       }
+      session->cancel();
+      const auto stopped = step.call(call);
+      ASSERT_FALSE(stopped.has_value());
+      EXPECT_EQ(stopped.error().code, Errc::cancelled) << stopped.error().message;
+      EXPECT_EQ(*session->tokens(sequence), 4 * kChunk);
+      EXPECT_TRUE(step.call(0).has_value()) << "it was told once";
       session->cancel_step();
-      session->cancel();
-      const auto refused = session->begin_step({&part, 1}, Phase::prefill);
-      // Either the failed step already told, and this begin recovered, or this one tells.
-      if (refused) {
-        session->cancel_step();
-      } else {
-        EXPECT_EQ(refused.error().code, Errc::cancelled);
-      }
+      EXPECT_TRUE(same_bits(finish(*session, engine, sequence), expected));
     }
-    EXPECT_EQ(*session->tokens(sequence), 44U);
-    Outputs outputs = finish(*session, engine, sequence);
-    EXPECT_TRUE(same_bits(outputs, expected));
   }
 }
 

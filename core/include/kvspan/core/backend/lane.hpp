@@ -62,7 +62,8 @@ class Lanes {
   ~Lanes();
 
   // Submits and returns the lane's value that settles it. A full queue is waited for, never an
-  // error. Errors: as the slot's own; nothing was enqueued then.
+  // error. Errors: as the slot's own; cancelled behind request_cancel(), whatever the backend makes
+  // of cancel words; nothing was enqueued then.
   [[nodiscard]] Result<std::uint64_t> submit(LaneId lane,
                                              const Waits& waits,
                                              const SubmitCall& call);
@@ -89,8 +90,8 @@ class Lanes {
   // The last value handed out.
   [[nodiscard]] std::uint64_t last(LaneId lane) const;
 
-  // Sets the cancel word that every submit carries. Any thread. What is queued settles as cancelled
-  // or done.
+  // Sets the cancel word that every submit carries. Any thread. What is queued, and a submit that
+  // is under way in another thread, settles as cancelled or done; nothing follows it.
   void request_cancel() const;
   [[nodiscard]] bool cancel_requested() const;
 

@@ -143,8 +143,8 @@ class Session {
   [[nodiscard]] Result<void> begin_step(std::span<const StepRows> rows, Phase phase);
 
   // Encodes a layer's new rows into their tail pages and sends them down to the host. Layers
-  // ascend. Errors: invalid_argument (order), the backend's own, cancelled; the step is over then
-  // (cancel_step is implied).
+  // ascend. Errors: invalid_argument (order), nothing happened; the backend's own, cancelled; the
+  // step is over then (cancel_step is implied).
   [[nodiscard]] Result<void> write(std::uint32_t layer, const WriteRows& rows);
 
   // Attends over the whole history, the step's own rows included, after write of the same layer.
@@ -153,21 +153,27 @@ class Session {
   // of lse that is too small, which leaves the step as it was.
   [[nodiscard]] Result<kvspan_point_t> attend(std::uint32_t layer, const AttendRows& rows);
 
-  // Blocks until a point of attend is reached. Errors: the cause of failed work, `cancelled` after
-  // cancel(); wait_failed for a point of work that fell with a failure told before: nothing else
-  // happens then.
+  // Blocks until a point of attend is reached. Errors: invalid_argument for what no attend of this
+  // session returned, wait_failed for a point of work that fell with a failure told before: nothing
+  // else happens then; the cause of failed work, cancelled: as write.
   [[nodiscard]] Result<void> wait(const kvspan_point_t& point);
 
   // Makes the first accepted[i] rows of each sequence visible to later steps, in all layers
   // together. Does not block. Errors: invalid_argument (layers missing, more accepted than
-  // written).
+  // written), nothing happened; cancelled, as write: no row was accepted.
   [[nodiscard]] Result<void> commit(std::span<const std::uint32_t> accepted);
 
   // Gives the open step up: its rows are dead. Nothing without one.
   void cancel_step();
 
-  // Asks everything in flight to stop, from any thread at any time. The running call, or the next,
-  // returns `cancelled`; the begin_step after that works again.
+  // Asks everything in flight to stop, from any thread at any time, and returns at once. The
+  // running call or the next returns `cancelled`, once, of begin_step, write, attend, wait, commit,
+  // load, enter, place and an observe that changes something; others go on. A commit that came
+  // before it stands, and the next call tells. The begin_step after that works again.
+  // Latency: the call that tells returns when everything in flight has settled, which nothing is
+  // added to but the submit that is under way: at most the queues' depth of each lane, the engine's
+  // own points that they wait for included, and one submit. A backend that sees cancel words
+  // (kvspan_device_info_t.cancel) ends those before they start, or between their items.
   void cancel();
 
   // Another placement in the arena that is there, between two steps: waits for what is in flight,
