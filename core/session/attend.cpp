@@ -385,7 +385,7 @@ Result<void> Session::wait(const kvspan_point_t& point) {
   if (auto reached = state.lanes->wait(LaneId::compute, point.value); !reached) {
     return tl::unexpected(state.fail_step(std::move(reached).error()));
   }
-  return state.check_cancelled();
+  return {};
 }
 
 }  // namespace kvspan

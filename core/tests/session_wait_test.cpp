@@ -130,6 +130,16 @@ TEST_F(SessionWait, PointsBeforeARecoveryAreAnsweredAsTheyWere) {
   EXPECT_TRUE(session_->wait(next).has_value());
   EXPECT_TRUE(session_->wait(reached).has_value());
   expect_refused(*session_, {next.fence, next.value + 1});
+  // Whatever a call would answer, a cancellation before it comes first, and once.
+  for (const kvspan_point_t& point : {reached, lost}) {
+    session_->cancel();
+    expect_refused(*session_, {nullptr, point.value});
+    const auto told = session_->wait(point);
+    ASSERT_FALSE(told.has_value());
+    EXPECT_EQ(told.error().code, Errc::cancelled);
+    const auto after = session_->wait(point);
+    EXPECT_TRUE(after ? point.value == reached.value : after.error().code == Errc::wait_failed);
+  }
 }
 
 }  // namespace
