@@ -12,9 +12,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -165,6 +167,29 @@ TEST(SessionCancel, NothingIsSubmittedBehindIt) {
     }
     EXPECT_GT(nth, 20) << "a step of waves has more submits";
   }
+}
+
+// Whoever loads a long history need not fill the rest of it.
+TEST(SessionCancel, ALoadEndsAtThePageThatIsBeingFilled) {
+  StubRig rig;
+  Reading reading(rig.backend(), kStubText, streaming_options(rig.backend(), kStubText));
+  Session& session = reading.session();
+  int pages = 0;
+  const PageSource zeros = [&](std::uint32_t, std::uint64_t, std::span<std::byte> bytes) {
+    std::fill(bytes.begin(), bytes.end(), std::byte{});
+    if (++pages == 4) {
+      session.cancel();
+    }
+    return Result<void>();
+  };
+  const auto loaded = session.load(reading.sequence(), kStubText.end, zeros);
+  ASSERT_FALSE(loaded.has_value());
+  EXPECT_EQ(loaded.error().code, Errc::cancelled);
+  EXPECT_LE(pages, 5) << "a page of each of two layers";
+  EXPECT_EQ(reading.tokens(), 0U);
+  EXPECT_TRUE(session.load(reading.sequence(), kStubText.end, zeros).has_value());
+  EXPECT_TRUE(session.truncate(reading.sequence(), 0).has_value());
+  reading.expect_the_rest(undisturbed(rig.backend(), kStubText));
 }
 
 constexpr std::uint64_t kSeed = 20;
