@@ -140,11 +140,20 @@ class CancelRig {
 // Begin, then write, attend and wait of two layers, then commit.
 inline constexpr int kCallsOfAStep = 8;
 
-// A prefill step of small_options() whose rows hold nothing that anybody compares.
+// A prefill step of small_options() whose rows hold nothing that anybody compares. The session
+// outlives it.
 class AstrayStep {
  public:
   AstrayStep(const Backend& backend, Session& session, StepRows part)
       : session_(session), part_(part), rows_(make_buffer(backend, part.rows, 4, 32)) {}
+
+  AstrayStep(const AstrayStep&) = delete;
+  AstrayStep& operator=(const AstrayStep&) = delete;
+  AstrayStep(AstrayStep&&) = delete;
+  AstrayStep& operator=(AstrayStep&&) = delete;
+
+  // Nothing that is in flight names the rows any more.
+  ~AstrayStep() { session_.cancel_step(); }
 
   // The step's call `at`, after those before it.
   Result<void> call(int at) {
