@@ -119,7 +119,7 @@ TEST(Prefetcher, FetchesInDemandOrderAndNeverIntoATakenSlot) {
     prefetch.demand(wanted, {});
     ASSERT_TRUE(prefetch.pump().has_value());
     for (const PageGroup& expected : wanted) {
-      auto group = prefetch.next();
+      auto group = prefetch.next(0, expected.layer);
       ASSERT_TRUE(group.has_value());
       EXPECT_EQ(group->group, expected);
       for (const std::uint32_t slot : group->slots) {
@@ -131,7 +131,7 @@ TEST(Prefetcher, FetchesInDemandOrderAndNeverIntoATakenSlot) {
     EXPECT_TRUE(prefetch.done());
     EXPECT_EQ(fetched, wanted);
     EXPECT_EQ(ring.free(), slots);
-    EXPECT_FALSE(prefetch.next().has_value());
+    EXPECT_FALSE(prefetch.next(0, 0).has_value());
   }
 }
 
@@ -151,7 +151,7 @@ TEST(Prefetcher, KeepsWhatWasPrimedForTheSameDemandAndDropsTheRest) {
   prefetch.demand(groups_of(1, 4, 2), {});
   ASSERT_TRUE(prefetch.pump().has_value());
   EXPECT_EQ(fetches, 4);
-  EXPECT_EQ(prefetch.next()->group, groups_of(1, 4, 2).front());
+  EXPECT_EQ(prefetch.next(0, 0)->group, groups_of(1, 4, 2).front());
 }
 
 // Of what is to come: the rest of a layer, the layer behind it, and rows of parts of tiles.
@@ -173,7 +173,7 @@ TEST(Prefetcher, TellsWhatIsLeftOfALayerAndWhatFollows) {
     EXPECT_EQ(ahead.units, left);
     EXPECT_EQ(ahead.cut_units, left == 2 ? 1U : 2U);
     EXPECT_EQ(ahead.next_units, 8U);
-    prefetch.release(*prefetch.next(), {});
+    prefetch.release(*prefetch.next(0, 0), {});
   }
   EXPECT_EQ(prefetch.part_ahead(4).units, 8U);
   EXPECT_EQ(prefetch.part_ahead(4).cut_units, 1U);
