@@ -3,14 +3,21 @@
 // nothing.
 #include "kvspan/core/history/host_pages.hpp"
 
+#include "kvspan/core/history/sequence_history.hpp"
 #include "kvspan/core/session/session.hpp"
 
 #include "engine_rig.hpp"
+#include "failing_new.hpp"
 #include "stub_rig.hpp"
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <new>
 #include <optional>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace kvspan::test {
@@ -75,6 +82,64 @@ TEST(HostPages, ARefusedChunkChangesNothing) {
   pages.reset();
   kvspan_error_t error = empty_error();
   EXPECT_EQ(rig.close(&error), KVSPAN_OK) << error.message;
+}
+
+// A history of two classes grows by several chunks of each, any allocation of which may fail: what
+// was taken serves the next try, no block is lost or given twice, and a commit of what fits and
+// giving all back take nothing.
+TEST(HostPages, AnyAllocationOfAHistoryMayFail) {
+  constexpr std::uint64_t kTokens = 44;
+  HostClass wide{0, 0, {0, 2}, {128, 2, 256}};
+  HostClass narrow{8, 8, {1}, {64, 4, 256}};
+  bool fired = true;
+  for (std::uint64_t nth = 1; fired; ++nth) {
+    SCOPED_TRACE("allocation " + std::to_string(nth));
+    StubRig rig;
+    {
+      HostPages pages(rig.backend(), {{64, 64, 64}, {wide, narrow}, UINT64_MAX});
+      SequenceHistory history({wide, narrow}, 4);
+      const auto grow = [&] {
+        fail_new(nth);
+        try {
+          const auto reserved = history.reserve(pages, kTokens);
+          EXPECT_TRUE(reserved || reserved.error().code == Errc::host_memory);
+        } catch (const std::bad_alloc&) {
+        }
+        fired = new_has_failed();
+        fail_new(0);
+      };
+      grow();
+      ASSERT_TRUE(history.reserve(pages, kTokens).has_value());
+      EXPECT_EQ(pages.held_bytes(), 11 * (128U + 64U));
+      std::set<std::pair<std::uint32_t, std::uint32_t>> blocks;
+      for (std::uint32_t page = 0; page < 11; ++page) {
+        for (std::uint32_t layer = 0; layer < 3; ++layer) {
+          EXPECT_NE(pages.page(history.block(layer, page), layer).address, nullptr);
+          EXPECT_EQ(history.hazard(layer, page).read.of(LaneId::upload), 0U);
+          history.hazard(layer, page).read = Moment::at(LaneId::upload, 1);
+        }
+        for (std::uint32_t layer = 0; layer < 2; ++layer) {
+          const HostBlock block = history.block(layer, page);
+          EXPECT_TRUE(blocks.insert({block.chunk, block.index}).second);
+        }
+      }
+      fail_new(1, NewFails::from_then_on);
+      history.commit(kTokens, {});
+      const std::uint64_t tokens = history.committed_tokens();
+      history.prove({});
+      const std::uint64_t retired = history.retire(pages, Moment::at(LaneId::upload, 1));
+      history.release(pages);
+      const bool allocated = new_has_failed();
+      fail_new(0);
+      EXPECT_FALSE(allocated);
+      EXPECT_EQ(tokens, kTokens);
+      EXPECT_GT(retired, 0U);
+      EXPECT_EQ(pages.held_bytes(), 0U);
+      EXPECT_EQ(pages.allocated_bytes(), (6 + 3) * 256U) << "no chunk was lost";
+    }
+    kvspan_error_t error = empty_error();
+    EXPECT_EQ(rig.close(&error), KVSPAN_OK) << error.message;
+  }
 }
 
 }  // namespace

@@ -64,8 +64,9 @@ Answer answer_of(std::uint64_t nth, NewFails how, const std::function<Result<voi
 // first dozens not each: the ways are the same there, only longer.
 void for_each_allocation(const std::function<bool(std::uint64_t, NewFails)>& run) {
   for (const NewFails how : {NewFails::once, NewFails::from_then_on}) {
-    const std::uint64_t dense = how == NewFails::once ? static_cast<std::uint64_t>(seeds(40)) : 4;
-    const std::uint64_t stride = how == NewFails::once ? 7 : 13;
+    const std::uint64_t dense = how == NewFails::once ? static_cast<std::uint64_t>(seeds(150)) : 4;
+    const std::uint64_t stride = static_cast<std::uint64_t>(how == NewFails::once ? 5 : 13) *
+                                 (KVSPAN_TEST_SANITIZED != 0 ? 10 : 1);
     for (std::uint64_t nth = 1;; nth += nth < dense ? 1 : stride) {
       SCOPED_TRACE((how == NewFails::once ? "allocation " : "from allocation ") +
                    std::to_string(nth));
@@ -83,7 +84,12 @@ class TwoSequences {
   static constexpr int kBegin = -1;  // a fault's call; else a layer: its write, attend and wait
   static constexpr int kCommit = kLayers;
 
-  TwoSequences() : options_(tight_options(rig_.backend())) {
+  explicit TwoSequences(const std::function<void(SessionOptions&)>& changed = {})
+      : options_(tight_options(rig_.backend())) {
+    if (changed) {
+      changed(options_);
+      options_.arena_bytes = minimum_of(rig_.backend(), options_) + 8000;
+    }
     auto opened = Session::open(rig_.backend(), options_);
     EXPECT_TRUE(opened.has_value());
     session_.emplace(std::move(*opened));
@@ -210,6 +216,7 @@ TEST_P(SessionCallMemory, AnyAllocationOfAStepMayFail) {
     return answer.fired && !HasFailure();
   });
   EXPECT_GT(fired, 3U) << "the call allocates";
+  EXPECT_GT(two.session().counters().retired_pages, 0U);
   two.close();
 }
 
@@ -270,6 +277,10 @@ TEST(SessionCallMemoryBetweenSteps, AnyAllocationOfACallMayFail) {
       if (tokens) {
         EXPECT_EQ(session.tokens(third).value_or(UINT64_MAX), *tokens);
       }
+      if (at == 1) {  // empty in earnest: rows may go where what was to be loaded has no pages
+        EXPECT_FALSE(attended().empty());
+        EXPECT_TRUE(session.truncate(third, 0).has_value());
+      }
     }
     const auto done = does();
     EXPECT_TRUE(done.has_value()) << done.error().message;
@@ -294,6 +305,77 @@ TEST(SessionCallMemoryBetweenSteps, AnyAllocationOfACallMayFail) {
       return fired && !::testing::Test::HasFailure();
     });
   }
+  two.close();
+}
+
+// Calls that are refused, without memory for the words of the refusal: the code is another, and
+// nothing is changed.
+TEST(SessionCallMemoryBetweenSteps, ARefusalNeedsNoMemory) {
+  TwoSequences two;
+  Session& session = two.session();
+  const Outputs expected = two.go_on(Phase::decode);
+  const StepRows unknown{9, 1};
+  const StepRows wide{0, 99};
+  const auto void_of = [](auto answer) {
+    return answer ? Result<void>() : tl::unexpected(std::move(answer).error());
+  };
+  const std::vector<std::function<Result<void>()>> refused = {
+      [&] { return session.remove_sequence(9); },
+      [&] { return session.truncate(0, 99); },
+      [&] { return session.truncate(0, 1); },
+      [&] { return session.load(9, 1, pattern); },
+      [&] { return session.load(0, 1, pattern); },
+      [&] { return session.place({}); },
+      [&] { return void_of(session.observe({})); },
+      [&] {
+        return session.begin_step({&unknown, 1}, Phase::decode);
+      },
+      [&] {
+        return session.begin_step({&wide, 1}, Phase::decode);
+      },
+      [&] { return session.write(0, {}); },
+      [&] { return void_of(session.attend(0, {})); },
+      [&] { return session.commit({}); },
+      [&] { return void_of(session.tokens(9)); },
+      [&] { return void_of(session.truncation_limit(9)); }};
+  for (std::size_t index = 0; index < refused.size(); ++index) {
+    SCOPED_TRACE("call " + std::to_string(index));
+    const Errc code = refused[index]().error().code;
+    for (std::uint64_t nth = 1; nth < 4; ++nth) {
+      fail_new(nth, NewFails::from_then_on);
+      const auto answer = refused[index]();
+      const bool fired = new_has_failed();
+      fail_new(0);
+      EXPECT_EQ(answer.error().code, fired ? Errc::host_memory : code);
+    }
+    EXPECT_TRUE(same_bits(two.go_on(Phase::decode), expected));
+  }
+  two.close();
+}
+
+// The policy is told about a step: it may move pages or not.
+TEST(SessionCallMemoryBetweenSteps, AnyAllocationOfAnObservationMayFail) {
+  TwoSequences two([](SessionOptions& options) {
+    options.placement.changes = true;
+    options.stream.link_bytes_s = 1'000'000'000;
+    options.stream.copy_ns = 200;
+  });
+  Session& session = two.session();
+  const Outputs expected = two.go_on(Phase::decode);
+  StepObservation seen;
+  seen.elapsed_ns = 1e6;
+  seen.link_busy_ns = 1e5;
+  std::uint64_t fired = 0;
+  for_each_allocation([&](std::uint64_t nth, NewFails how) {
+    const Answer answer = answer_of(nth, how, [&]() -> Result<void> {
+      auto decision = session.observe(seen);
+      return decision ? Result<void>() : tl::unexpected(std::move(decision).error());
+    });
+    fired += answer.fired ? 1U : 0U;
+    EXPECT_TRUE(same_bits(two.go_on(Phase::decode), expected));
+    return answer.fired && !::testing::Test::HasFailure();
+  });
+  EXPECT_GT(fired, 10U);
   two.close();
 }
 

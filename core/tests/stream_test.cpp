@@ -5,12 +5,18 @@
 #include "kvspan/core/stream/slot_ring.hpp"
 #include "kvspan/core/stream/tail_slots.hpp"
 
+#include "failing_new.hpp"
+
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
+#include <new>
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace kvspan {
 namespace {
@@ -243,6 +249,84 @@ TEST(Prefetcher, ARefusedFetchTakesNoSlots) {
   ASSERT_TRUE(prefetch.pump().has_value());
   EXPECT_EQ(ring.taken(), 6U);
   EXPECT_EQ(into, (std::vector<std::uint32_t>{0, 1, 2, 3, 4, 5}));
+}
+
+// The wrong layer or sequence is refused, and the group stays.
+TEST(Prefetcher, HandsOutAGroupToWhomItIsForOnly) {
+  SlotRing ring(0, 6);
+  Prefetcher prefetch(
+      ring, [](const PageGroup&, const std::vector<std::uint32_t>&) -> Result<std::uint64_t> {
+        return 1;
+      });
+  prefetch.demand(groups_of(2, 3, 3), {});
+  EXPECT_EQ(prefetch.next(0, 1).error().code, Errc::internal);
+  EXPECT_EQ(prefetch.next(1, 0).error().code, Errc::internal);
+  EXPECT_EQ(prefetch.next(0, 0)->group, groups_of(2, 3, 3).front());
+  EXPECT_EQ(prefetch.next(0, 0).error().code, Errc::internal);
+  EXPECT_EQ(prefetch.next(0, 1)->group, groups_of(2, 3, 3).back());
+}
+
+// Any allocation of a demand, of pumping and inside the fetch: no group is lost, none is fetched
+// twice, and only what was fetched has slots.
+TEST(Prefetcher, AnyAllocationMayFail) {
+  std::uint64_t nth = 1;
+  for (bool fired = true; fired; ++nth) {
+    SCOPED_TRACE("allocation " + std::to_string(nth));
+    SlotRing ring(0, 8);
+    std::vector<PageGroup> fetched;
+    std::uint64_t slots = 0;
+    Prefetcher prefetch(ring,
+                        [&](const PageGroup& group,
+                            const std::vector<std::uint32_t>& into) -> Result<std::uint64_t> {
+                          fetched.push_back(group);
+                          slots += into.size();
+                          return 1;
+                        });
+    // Primed: the first groups of a layer fewer, then a demand that keeps them.
+    const std::vector<PageGroup> wanted = groups_of(3, 5, 3);
+    prefetch.demand({wanted.begin(), wanted.begin() + 2}, {});
+    ASSERT_TRUE(prefetch.pump().has_value());
+    bool demanded = false;
+    std::vector<PageGroup> again = wanted;
+    test::fail_new(nth);
+    try {
+      prefetch.demand(std::move(again), {});
+      demanded = true;
+      (void)prefetch.pump();
+    } catch (const std::bad_alloc&) {
+    }
+    fired = test::new_has_failed();
+    test::fail_new(0);
+    EXPECT_EQ(ring.taken(), slots);
+    if (!demanded) {
+      EXPECT_EQ(prefetch.part_ahead(4).units, 5U) << "the primed ones";
+      EXPECT_EQ(prefetch.part_ahead(4).next_units, 0U);
+      prefetch.demand(wanted, {});
+    }
+    for (const PageGroup& expected : wanted) {
+      auto group = prefetch.next(0, expected.layer);
+      ASSERT_TRUE(group.has_value()) << group.error().message;
+      EXPECT_EQ(group->group, expected);
+      prefetch.release(*group, {});
+      ASSERT_TRUE(prefetch.pump().has_value());
+    }
+    EXPECT_TRUE(prefetch.done());
+    EXPECT_EQ(fetched, wanted);
+    EXPECT_EQ(ring.taken(), 0U);
+  }
+  EXPECT_GT(nth, 5U);
+}
+
+// Room was not reserved: nothing is committed.
+TEST(SequenceHistory, ACommitWithoutMemoryCommitsNothing) {
+  SequenceHistory history(one_class(1), 4);
+  test::fail_new(1);
+  EXPECT_THROW(history.commit(10, down(6)), std::bad_alloc);
+  test::fail_new(0);
+  EXPECT_EQ(history.committed_tokens(), 0U);
+  history.commit(10, down(6));
+  history.fall_back(down(6));
+  EXPECT_EQ(history.committed_tokens(), 10U);
 }
 
 // What the host wrote itself does not fall with copies from before the history was emptied.
