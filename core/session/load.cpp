@@ -52,8 +52,7 @@ Result<void> SessionState::fill_pages(SequenceHistory& history,
       }
       const HostPage target = host->page(history.block(layer, page), layer);
       const std::size_t page_bytes = plan.pages[layer].page_bytes;
-      const auto fill = [&] { return source(layer, page, {target.address, page_bytes}); };
-      if (auto filled = guarded_call("the source of pages", fill); !filled) {
+      if (auto filled = source(layer, page, {target.address, page_bytes}); !filled) {
         return filled;
       }
     }

@@ -65,7 +65,8 @@ TEST_P(SessionMemory, AnyAllocationOfAChangeMayFail) {
   }
   Change change = [](Session& session) { return session.enter(Phase::decode); };
   if (std::string(GetParam()) == "place") {
-    change = [](Session& session) { return session.place({4, 1, {3, 2, 0}}); };
+    const Placement placed{4, 1, {3, 2, 0}};
+    change = [placed](Session& session) { return session.place(placed); };
   }
   const Outputs expected = run_with(options, change, 0, NewFails::once).outputs;
   for (const NewFails how : {NewFails::once, NewFails::from_then_on}) {
