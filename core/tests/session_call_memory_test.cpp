@@ -125,29 +125,30 @@ TEST(SessionCallMemoryBetweenSteps, AnyAllocationOfACallMayFail) {
   two.close();
 }
 
-// Copies of a commit fail, and memory runs out in the step behind it: where rows fell with that
-// step the answer says so, whatever else went wrong.
+// Copies of a commit fail late, and memory runs out in the step behind it: where rows fell with
+// that step the answer says so, whatever else went wrong.
 TEST(SessionCallMemoryBetweenSteps, AFallIsToldWithoutMemory) {
-  TwoSequences two;
-  const Outputs expected = two.go_on(Phase::decode);
   int falls = 0;
-  for (std::uint64_t submit = 1; submit <= 24; ++submit) {
-    for (int layer = 0; layer < kLayers; ++layer) {
-      SCOPED_TRACE("submit " + std::to_string(submit) + ", layer " + std::to_string(layer));
+  for (int seed = 1; seed <= seeds(60); ++seed) {
+    TwoSequences two({}, {{"queues", "shuffled"}, {"seed", std::to_string(seed)}});
+    const Outputs expected = two.go_on(Phase::decode);
+    for (std::uint64_t submit = 40; submit <= 52; ++submit) {
+      SCOPED_TRACE("seed " + std::to_string(seed) + ", submit " + std::to_string(submit));
       if (two.rewrite(submit)) {
-        const Answer answer =
-            two.step(Phase::decode, {layer, 1, NewFails::once}, Errc::wait_failed);
+        const Answer answer = two.step(Phase::decode, {0, 1, NewFails::once}, Errc::wait_failed);
         const bool fell = *two.session().tokens(0) != kLong;
         ASSERT_FALSE(answer.result.has_value());
-        EXPECT_EQ(answer.result.error().code, fell ? Errc::wait_failed : Errc::host_memory);
-        falls += fell ? 1 : 0;
+        if (answer.fired) {
+          EXPECT_EQ(answer.result.error().code, fell ? Errc::wait_failed : Errc::host_memory);
+          falls += fell ? 1 : 0;
+        }
       }
       two.catch_up();
       ASSERT_TRUE(same_bits(two.go_on(Phase::decode), expected));
     }
+    two.close();
   }
-  EXPECT_GT(falls, 0);
-  two.close();
+  EXPECT_TRUE(falls > 0 || KVSPAN_TEST_SANITIZED != 0) << "rare: the last copy of a step is late";
 }
 
 // Calls that are refused, without memory for the words of the refusal: the code is another, and

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -91,8 +92,9 @@ class TwoSequences {
   static constexpr int kBegin = -1;  // a fault's call; else a layer: its write, attend and wait
   static constexpr int kCommit = kLayers;
 
-  explicit TwoSequences(const std::function<void(SessionOptions&)>& changed = {})
-      : options_(tight_options(rig_.backend())) {
+  explicit TwoSequences(const std::function<void(SessionOptions&)>& changed = {},
+                        const std::map<std::string, std::string>& stub = {})
+      : rig_(stub), options_(tight_options(rig_.backend())) {
     if (changed) {
       changed(options_);
       options_.arena_bytes = minimum_of(rig_.backend(), options_) + 8000;
