@@ -149,12 +149,14 @@ Result<std::string> set_arena(const PlanOptions& options,
   constexpr std::uint64_t kUnbounded = 1ULL << 60;
   PlanRequest whole = request;
   whole.arena_bytes = kUnbounded;
+  whole.allocation_bytes_max = UINT64_MAX;
   const auto everything = plan(whole);
   rule.free_bytes = *free;
   rule.reserve_bytes = *reserve;
   rule.minimum_bytes = least.minimum_arena_bytes;
   rule.useful_bytes = everything ? everything->total_bytes() : kUnbounded;
   rule.grain_bytes = least.slot_bytes;
+  rule.allocation_bytes_max = request.allocation_bytes_max;
   const auto arena = automatic_arena(rule);
   if (!arena) {
     return tl::unexpected(arena.error());
@@ -229,8 +231,10 @@ Result<PlanReport> make_report(const PlanOptions& options,
     return tl::unexpected(!stream ? stream.error()
                                   : (pinnable ? machine.error() : pinnable.error()));
   }
-  request.stream = *stream;
+  SessionOptions streaming = session;
+  streaming.stream = request.stream = *stream;
   request.pinnable_bytes = *pinnable;
+  request.backend_bytes = prepared_bytes_of(backend, streaming);
   auto found = plan(request);
   if (!found) {
     return tl::unexpected(std::move(found).error());

@@ -56,45 +56,100 @@ bool holds(const ReservedSubmits& all, const ReservedSubmits& one) {
 
 }  // namespace
 
+// What owners other than `owner` asked for together.
+ReservedSubmits Reservations::of_others(const void* owner) const {
+  ReservedSubmits all;
+  all.limits.depth = 1;
+  for (const auto& [other, of] : owners_) {
+    if (other != owner) {
+      join(all, of.asked);
+    }
+  }
+  return all;
+}
+
+Result<void> Reservations::prepare(const kvspan_device_table_t& table,
+                                   kvspan_device_t* device,
+                                   ReservedSubmits all) {
+  all.limits.struct_size = sizeof all.limits;
+  all.limits.shapes = all.shapes.data();
+  all.limits.shape_count = static_cast<std::uint32_t>(all.shapes.size());
+  kvspan_prepared_t prepared{};
+  prepared.struct_size = sizeof prepared;
+  kvspan_error_t error = empty_error();
+  const kvspan_result_t result = table.prepare(device, &all.limits, &prepared, &error);
+  if (result != KVSPAN_OK) {
+    return tl::unexpected(from_abi(result, error, "preparing the device"));
+  }
+  held_ = std::move(all);
+  device_bytes_ = prepared.device_bytes;
+  return {};
+}
+
+// Exactly `all`: what an owner that is gone, or a question, left behind goes back, unless work is
+// in flight; then it stays if it suffices.
+Result<void> Reservations::make_ready(const kvspan_device_table_t& table,
+                                      kvspan_device_t* device,
+                                      ReservedSubmits all,
+                                      bool alone) {
+  const bool suffices = !alone && holds(held_, all);
+  if (suffices && holds(all, held_)) {
+    return {};
+  }
+  auto prepared = prepare(table, device, std::move(all));
+  return suffices && !prepared && prepared.error().code == Errc::busy ? Result<void>() : prepared;
+}
+
 Result<std::uint64_t> Reservations::reserve(const kvspan_device_table_t& table,
                                             kvspan_device_t* device,
                                             const void* owner,
                                             const ReservedSubmits& asked) {
   const std::lock_guard lock(mutex_);
   const auto known = owners_.find(owner);
-  const bool alone = owners_.size() == (known == owners_.end() ? 0 : 1);
-  const std::uint64_t before_bytes = alone                    ? 0
-                                     : known == owners_.end() ? device_bytes_
-                                                              : known->second.before_bytes;
+  const bool is_new = known == owners_.end();
+  const bool alone = owners_.size() == (is_new ? 0 : 1);
+  const std::uint64_t before_bytes = alone ? 0 : is_new ? owned_bytes_ : known->second.before_bytes;
   std::map<const void*, Owner> owner_to_be;  // made before the device is asked
   owner_to_be.try_emplace(owner, Owner{asked, before_bytes});
-  if (alone || !holds(held_, asked)) {
-    ReservedSubmits all = asked;
-    for (const auto& [other, of] : owners_) {
-      if (other != owner) {
-        join(all, of.asked);
-      }
+  ReservedSubmits all = of_others(owner);
+  if (!alone && holds(all, asked)) {
+    owned_bytes_ = before_bytes;
+  } else {
+    join(all, asked);
+    if (auto ready = make_ready(table, device, std::move(all), alone); !ready) {
+      return tl::unexpected(std::move(ready).error());
     }
-    all.limits.struct_size = sizeof all.limits;
-    all.limits.shapes = all.shapes.data();
-    all.limits.shape_count = static_cast<std::uint32_t>(all.shapes.size());
-    kvspan_prepared_t prepared{};
-    prepared.struct_size = sizeof prepared;
-    kvspan_error_t error = empty_error();
-    const kvspan_result_t result = table.prepare(device, &all.limits, &prepared, &error);
-    if (result != KVSPAN_OK) {
-      return tl::unexpected(from_abi(result, error, "preparing the device"));
-    }
-    held_ = std::move(all);
-    device_bytes_ = prepared.device_bytes;
+    owned_bytes_ = device_bytes_;
   }
+  newest_ = owner;
   owners_.erase(owner);
   owners_.merge(owner_to_be);
+  return owned_bytes_ - std::min(owned_bytes_, before_bytes);
+}
+
+Result<std::uint64_t> Reservations::ask(const kvspan_device_table_t& table,
+                                        kvspan_device_t* device,
+                                        const ReservedSubmits& asked) {
+  const std::lock_guard lock(mutex_);
+  const bool alone = owners_.empty();
+  ReservedSubmits all = of_others(nullptr);
+  if (!alone && holds(all, asked)) {
+    return 0;
+  }
+  join(all, asked);
+  if (auto ready = make_ready(table, device, std::move(all), alone); !ready) {
+    return tl::unexpected(std::move(ready).error());
+  }
+  const std::uint64_t before_bytes = alone ? 0 : owned_bytes_;
   return device_bytes_ - std::min(device_bytes_, before_bytes);
 }
 
 void Reservations::release(const void* owner) {
   const std::lock_guard lock(mutex_);
+  const auto known = owners_.find(owner);
+  if (known != owners_.end() && owner == newest_) {
+    owned_bytes_ = known->second.before_bytes;
+  }
   owners_.erase(owner);
 }
 

@@ -26,7 +26,8 @@ HostPages::HostPages(Backend backend, HostPagesOptions options)
     : backend_(std::move(backend)),
       options_(std::move(options)),
       layer_offsets_(options_.page_bytes.size()),
-      free_(options_.classes.size()) {
+      free_(options_.classes.size()),
+      made_(options_.classes.size()) {
   for (const HostClass& of : options_.classes) {
     std::uint64_t offset = 0;
     for (const std::uint32_t layer : of.layers) {
@@ -68,6 +69,7 @@ Result<void> HostPages::grow(std::size_t of_class) {
   for (std::uint32_t index = shape.blocks; index-- > 0;) {
     free.push_back({number, index});
   }
+  made_[of_class] += shape.blocks;
   return {};
 }
 
@@ -121,6 +123,17 @@ Result<HostBlock> HostPages::acquire(std::size_t of_class) {
   free.pop_back();
   held_bytes_ += options_.classes[of_class].chunk.block_bytes;
   return block;
+}
+
+Result<void> HostPages::reserve(std::size_t of_class,
+                                std::uint64_t blocks,
+                                std::uint64_t blocks_max) {
+  while (free_[of_class].size() < blocks && made_[of_class] < blocks_max) {
+    if (auto grown = grow(of_class); !grown) {
+      return grown;
+    }
+  }
+  return {};
 }
 
 void HostPages::release(HostBlock block) noexcept {

@@ -60,6 +60,12 @@ Result<void> SequenceHistory::reserve(HostPages& pages, std::uint64_t tokens) {
   return {};
 }
 
+std::uint64_t SequenceHistory::missing_blocks(std::size_t of_class, std::uint64_t tokens) const {
+  const Kept& kept = kept_[of_class];
+  const std::uint64_t needed = (tokens + page_tokens_ - 1) / page_tokens_;
+  return needed - std::min(needed, kept.first_page + kept.blocks.size());
+}
+
 void SequenceHistory::release(HostPages& pages, std::uint64_t tokens) {
   for (Kept& kept : kept_) {
     for (const HostBlock block : kept.blocks) {

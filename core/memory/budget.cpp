@@ -3,9 +3,11 @@
 // Where the link and a row's work are known, the best of those that fit for a whole prompt.
 // Rooms: budget/request (what is wrong with a request), budget/scratch (bytes of a chunk width),
 // budget/layouts (regions of an arena), budget/placing (ring and residents by the policy),
-// budget/chunk (the width of prefill chunks), budget/phases (components by name), budget/refusal.
+// budget/chunk (the width of prefill chunks), budget/phases (components by name), budget/backend
+// (what a device that can be asked takes for itself), budget/refusal.
 #include "kvspan/core/memory/budget.hpp"
 
+#include "memory/budget/backend.hpp"
 #include "memory/budget/chunk.hpp"
 #include "memory/budget/layouts.hpp"
 #include "memory/budget/phases.hpp"
@@ -240,6 +242,9 @@ std::uint64_t kept_pages(std::uint64_t context_tokens,
 }
 
 Result<Plan> plan(const PlanRequest& request) {
+  if (request.backend_bytes) {
+    return plan_beside_backend(request);
+  }
   auto basis = basis_of(request);
   if (!basis) {
     return tl::unexpected(std::move(basis).error());
@@ -275,6 +280,9 @@ Result<Plan> plan(const PlanRequest& request) {
   }
   set_chunk_reason(*basis, found.prefill_rows < candidates.front().prefill_rows, prefill);
   found.prompt = std::move(prefill.prompt);
+  if (found.regions.total_bytes() > request.allocation_bytes_max) {
+    return tl::unexpected(allocation_too_large(request, found));
+  }
   if (found.pinned_bytes > request.pinnable_bytes) {
     return tl::unexpected(too_little_pinnable(request, found));
   }

@@ -79,14 +79,17 @@ Result<AutomaticArena> automatic_arena(const ArenaRule& rule) {
   }
   const std::uint64_t grain = std::max<std::uint64_t>(rule.grain_bytes, 1);
   const std::uint64_t useful = std::max(rule.useful_bytes, rule.minimum_bytes);
-  const std::uint64_t most = std::min(spare, useful);
+  const std::uint64_t most = std::min({spare, useful, rule.allocation_bytes_max});
   const std::uint64_t rounded = most == useful ? most : most / grain * grain;
   AutomaticArena out;
   out.arena_bytes = std::max(rounded, rule.minimum_bytes);
   out.rule = amounts + "; the arena is the rest";
   if (most == useful) {
     out.rule = amounts + "; the arena is what keeps everything resident";
-  } else if (grain != 1) {
+  } else if (most == rule.allocation_bytes_max) {
+    out.rule = amounts + "; the arena is what this device allocates at once";
+  }
+  if (most != useful && grain != 1) {
     out.rule += ", rounded down to " + std::to_string(grain) + " bytes";
   }
   out.rule += ": " + std::to_string(out.arena_bytes) + " bytes";

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a session keeps on the host: pages that rows may still see, and how the others are given
 // back. Read first: history/sequence_history.hpp.
+#include "memory/guarded_call.hpp"
 #include "state.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -57,6 +59,32 @@ Result<void> SessionState::retire(SequenceHistory& history, std::uint64_t tokens
       }
     }
   }
+}
+
+// Host pages for the next step of every sequence, as wide as its last one: chunks are zeroed and
+// made reachable between two steps, so that none does it under way. Never more of a class than full
+// sequences take: there pages behind windows go back first. An extra: what fails here the step's
+// beginning tries again, and tells.
+void SessionState::reserve_ahead() {
+  if (step) {
+    return;
+  }
+  (void)guarded_call("making host pages ready", [this] {
+    for (std::size_t of_class = 0; of_class < plan.host_pages.size(); ++of_class) {
+      std::uint64_t blocks = 0;
+      for (const Sequence& sequence : sequences) {
+        const std::uint64_t tokens = sequence.history.committed_tokens() + sequence.rows;
+        blocks += sequence.live ? sequence.history.missing_blocks(
+                                      of_class, std::min(tokens, options.context_tokens))
+                                : 0;
+      }
+      const std::uint64_t most = std::uint64_t{options.sequences} * plan.host_pages[of_class];
+      if (auto made = host->reserve(of_class, blocks, most); !made) {
+        return made;
+      }
+    }
+    return Result<void>();
+  });
 }
 
 }  // namespace kvspan

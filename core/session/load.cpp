@@ -101,6 +101,7 @@ Result<void> unguarded::load(SessionState& state,
     return tl::unexpected(state.fail_step(std::move(brought).error()));
   }
   emptied.dismiss();
+  state.reserve_ahead();
   return {};
 }
 

@@ -7,7 +7,6 @@
 #include "state.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -195,24 +194,80 @@ PlanRequest plan_request(const Backend& backend, const SessionOptions& options) 
   request.stream = options.stream;
   request.phases_take_turns = options.placement.phases_take_turns;
   request.import_alignment = backend.info().import_alignment;
+  request.allocation_bytes_max =
+      std::min(backend.info().allocation_bytes_max, backend.info().binding_bytes_max);
+  request.pinnable_bytes = options.host_bytes_max;
   return request;
 }
 
-// Device bytes that the backend took for itself, for submits of the plan's size.
-Result<std::uint64_t> SessionState::prepare_device() {
-  if (auto recorded = record_shapes(); !recorded) {
-    return tl::unexpected(std::move(recorded).error());
+namespace {
+
+// What a session with this plan asks of each layer, [layer].
+struct PhaseShapes {
+  std::vector<AskedShape> prefill;
+  std::vector<AskedShape> decode;
+};
+
+Result<PhaseShapes> shapes_of(const Backend& backend,
+                              const SessionOptions& options,
+                              const Plan& plan) {
+  PhaseShapes out;
+  for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
+    auto prefill = asked_shape(backend, options, layer, Phase::prefill, plan.prefill_rows);
+    auto decode = asked_shape(backend, options, layer, Phase::decode, plan.decode_rows);
+    if (!prefill || !decode) {
+      return tl::unexpected(prefill ? decode.error() : prefill.error());
+    }
+    out.prefill.push_back(*prefill);
+    out.decode.push_back(*decode);
   }
-  ReservedSubmits asked;
-  for (std::size_t layer = 0; layer < plan.pages.size(); ++layer) {
-    asked.shapes.push_back(prefill_shapes[layer].shape);
-    asked.shapes.push_back(decode_shapes[layer].shape);
-  }
-  asked.limits = limits_of(plan, asked.shapes, options, limits);
-  asked.limits.depth = options.lanes.depth;
-  return backend.reservations().reserve(*backend.tables().device, backend.device(), this, asked);
+  return out;
 }
 
+ReservedSubmits submits_of(const SessionOptions& options,
+                           const Plan& plan,
+                           const PhaseShapes& shapes,
+                           const kvspan_copy_limits_t& copies) {
+  ReservedSubmits asked;
+  for (std::size_t layer = 0; layer < plan.pages.size(); ++layer) {
+    asked.shapes.push_back(shapes.prefill[layer].shape);
+    asked.shapes.push_back(shapes.decode[layer].shape);
+  }
+  asked.limits = limits_of(plan, asked.shapes, options, copies);
+  asked.limits.depth = options.lanes.depth;
+  return asked;
+}
+
+}  // namespace
+
+BackendBytes prepared_bytes_of(const Backend& backend, const SessionOptions& options) {
+  return [backend, options](const Plan& plan) -> Result<std::uint64_t> {
+    const auto shapes = shapes_of(backend, options, plan);
+    const auto copies = backend.copy_limits();
+    if (!shapes || !copies) {
+      return tl::unexpected(shapes ? copies.error() : shapes.error());
+    }
+    return backend.reservations().ask(
+        *backend.tables().device, backend.device(), submits_of(options, plan, *shapes, *copies));
+  };
+}
+
+Result<std::uint64_t> SessionState::prepare_device(const Plan& of) {
+  auto shapes = shapes_of(backend, options, of);
+  if (!shapes) {
+    return tl::unexpected(std::move(shapes).error());
+  }
+  auto taken = backend.reservations().reserve(
+      *backend.tables().device, backend.device(), this, submits_of(options, of, *shapes, limits));
+  if (taken) {
+    prefill_shapes = std::move(shapes->prefill);
+    decode_shapes = std::move(shapes->decode);
+    prepared_device_bytes = *taken;
+  }
+  return taken;
+}
+
+// Plans inside the arena, what the backend takes for itself beside the plan included.
 Result<void> SessionState::lay_out() {
   auto copies = backend.copy_limits();
   if (!copies) {
@@ -221,48 +276,12 @@ Result<void> SessionState::lay_out() {
   limits = *copies;
   PlanRequest request = plan_request(backend, options);
   request.arena_bytes = options.arena_bytes;
-  std::uint64_t taken_bytes = 0;  // only rises, so that this ends
-  for (;;) {
-    auto planned = kvspan::plan(request);
-    if (!planned) {
-      return tl::unexpected(std::move(planned).error());
-    }
-    plan = std::move(*planned);
-    const auto prepared = prepare_device();
-    if (!prepared) {
-      return tl::unexpected(prepared.error());
-    }
-    prepared_device_bytes = *prepared;
-    // What the backend took for itself counts too: plan again inside the rest until both fit.
-    if (plan.regions.total_bytes() + prepared_device_bytes <= options.arena_bytes) {
-      return {};
-    }
-    if (prepared_device_bytes <= taken_bytes) {
-      return tl::unexpected(
-          Error{Errc::internal,
-                "a plan is larger than its arena; report this bug",
-                plan.regions.total_bytes() + prepared_device_bytes,
-                options.arena_bytes,
-                plan.regions.total_bytes() + prepared_device_bytes - options.arena_bytes,
-                "session"});
-    }
-    taken_bytes = prepared_device_bytes;
-    request.demands = {{"", "backend", taken_bytes}};
+  request.backend_bytes = [this](const Plan& of) { return prepare_device(of); };
+  auto planned = kvspan::plan(request);
+  if (!planned) {
+    return tl::unexpected(std::move(planned).error());
   }
-}
-
-Result<void> SessionState::record_shapes() {
-  prefill_shapes.clear();
-  decode_shapes.clear();
-  for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
-    auto prefill = asked_shape(backend, options, layer, Phase::prefill, plan.prefill_rows);
-    auto decode = asked_shape(backend, options, layer, Phase::decode, plan.decode_rows);
-    if (!prefill || !decode) {
-      return tl::unexpected(prefill ? decode.error() : prefill.error());
-    }
-    prefill_shapes.push_back(*prefill);
-    decode_shapes.push_back(*decode);
-  }
+  plan = std::move(*planned);
   return {};
 }
 

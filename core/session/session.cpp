@@ -173,6 +173,8 @@ Result<SequenceId> unguarded::add_sequence(SessionState& state) {
       state.sequences[id].live = true;
       state.sequences[id].observed_tokens = 0;
       state.sequences[id].growth_tokens = 0.0;
+      state.sequences[id].rows = state.plan.prefill_rows;
+      state.reserve_ahead();
       return id;
     }
   }
@@ -189,8 +191,10 @@ Result<SequenceId> unguarded::add_sequence(SessionState& state) {
                     0,
                     true,
                     0,
-                    0.0};
+                    0.0,
+                    state.plan.prefill_rows};
   state.sequences.push_back(std::move(sequence));
+  state.reserve_ahead();
   return static_cast<SequenceId>(state.sequences.size() - 1);
 }
 
@@ -313,10 +317,12 @@ Counters Session::counters() const {
   counters.device_bytes_high_water = state.arena->peak_bytes() + state.prepared_device_bytes;
   counters.host_bytes = state.host->allocated_bytes();
   counters.host_held_bytes = state.host->held_bytes();
-  counters.slots_total = state.ring->count() + state.tails->count();
-  counters.slots_in_flight = state.ring->taken();
-  counters.slots_protected = state.tails->held();
-  counters.slots_free = state.ring->free() + state.tails->count() - state.tails->held();
+  const TailCounts tails = state.tails->counts();
+  counters.slots_total = state.plan.ring_slots + state.plan.tail_slots;
+  counters.slots_in_flight = state.prefetch->in_flight();
+  counters.slots_protected = tails.pinned;
+  counters.slots_evictable = tails.evictable;
+  counters.slots_free = state.ring->free() + tails.free;
   return counters;
 }
 

@@ -54,6 +54,7 @@ struct Sequence {
   bool live = false;
   std::uint64_t observed_tokens = 0;  // by the last observation, and of prompts since
   double growth_tokens = 0.0;         // of a decode step, as observed
+  std::uint32_t rows = 0;             // of its last step; before the first a whole chunk
 };
 
 // One sequence's part of the open step.
@@ -163,8 +164,7 @@ struct SessionState {
 
   // ---- session.cpp
   Result<void> lay_out();
-  Result<std::uint64_t> prepare_device();
-  Result<void> record_shapes();
+  Result<std::uint64_t> prepare_device(const Plan& of);
   Result<void> check_alignment();
   Result<void> make_arena();
   Result<void> make_streams();
@@ -190,6 +190,7 @@ struct SessionState {
   // ---- kept.cpp
   [[nodiscard]] Moment reached() const;
   Result<void> retire(SequenceHistory& history, std::uint64_t tokens, Moment& settled);
+  void reserve_ahead();
   Result<HostPage> host_page(std::uint32_t sequence, std::uint32_t layer, std::uint64_t page) const;
 
   // ---- resident.cpp

@@ -310,6 +310,7 @@ Result<void> unguarded::begin_step(SessionState& state,
     if (auto refilled = state.refill(part.sequence); !refilled) {
       return tl::unexpected(state.fail_step(std::move(refilled).error()));
     }
+    state.sequences[part.sequence].rows = part.rows;
     step.parts.push_back({part.sequence, part.rows, first_row, tokens, tokens});
     first_row += part.rows;
   }
@@ -380,6 +381,7 @@ Result<void> unguarded::commit(SessionState& state, std::span<const std::uint32_
   };
   // Priming is an extra: if it fails, so will the next step, which returns why.
   (void)guarded_call("priming", prime);
+  state.reserve_ahead();
   return {};
 }
 

@@ -103,8 +103,16 @@ void Prefetcher::release(const FetchedGroup& group, const Moment& read) {
   handed_out_slots_ -= slots;
 }
 
+std::uint32_t Prefetcher::in_flight() const {
+  std::uint32_t slots = handed_out_slots_;
+  for (const FetchedGroup& group : fetched_) {
+    slots += static_cast<std::uint32_t>(group.slots.size());
+  }
+  return slots;
+}
+
 void Prefetcher::cancel() {
-  ring_->give_back(ring_->taken());
+  ring_->give_back(in_flight());
   handed_out_slots_ = 0;
   waiting_.clear();
   fetched_.clear();

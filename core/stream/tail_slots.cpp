@@ -7,6 +7,14 @@ namespace kvspan {
 TailSlots::TailSlots(std::uint32_t first_slot, std::uint32_t count)
     : first_(first_slot), slots_(count) {}
 
+TailCounts TailSlots::counts() const {
+  TailCounts counts;
+  for (const Slot& slot : slots_) {
+    ++(!slot.key ? counts.free : slot.pinned ? counts.pinned : counts.evictable);
+  }
+  return counts;
+}
+
 std::optional<std::uint32_t> TailSlots::find(const PageKey& key) const {
   for (std::uint32_t index = 0; index < count(); ++index) {
     if (slots_[index].key == key) {

@@ -311,6 +311,13 @@ TEST(MachineMemory, AutomaticArenaFollowsItsRule) {
   rule.grain_bytes = 100 * kMiB;
   rule.useful_bytes = UINT64_MAX;
   EXPECT_EQ(automatic_arena(rule)->arena_bytes, 701 * kMiB);
+  // Nor more than the device allocates at once.
+  rule.free_bytes = 3000 * kMiB;
+  rule.allocation_bytes_max = 1050 * kMiB;
+  EXPECT_EQ(automatic_arena(rule)->arena_bytes, 1000 * kMiB);
+  EXPECT_NE(automatic_arena(rule)->rule.find("allocates at once"), std::string::npos);
+  rule.useful_bytes = 900 * kMiB;
+  EXPECT_EQ(automatic_arena(rule)->arena_bytes, 900 * kMiB);
 }
 
 }  // namespace

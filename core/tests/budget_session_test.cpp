@@ -108,6 +108,50 @@ TEST_P(BudgetOn, TheMinimumRunsAndOneByteLessIsRefused) {
   }
 }
 
+// One host byte short of full sequences is refused before anything is taken; exactly enough opens
+// and takes them all to the context.
+TEST_P(BudgetOn, ExactlyEnoughHostBytesFillTheContext) {
+  const StubRig rig(StubRig::Plugin{GetParam()});
+  SessionOptions options = mixed_options();
+  options.prefill_rows_fixed = 48;
+  options.sequences = 2;
+  options.rewind_tokens = 10;  // a window of 100 tokens holds less than the context
+  options.arena_bytes = plan(plan_request(rig.backend(), options))->minimum_arena_bytes + 100000;
+  options.host_bytes_max = 0;
+  const std::uint64_t enough = Session::open(rig.backend(), options).error().required;
+  ASSERT_GT(enough, 0U);
+  options.host_bytes_max = enough - 1;
+  const auto refused = Session::open(rig.backend(), options);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::host_memory);
+  EXPECT_EQ(refused.error().required, enough);
+  EXPECT_EQ(refused.error().provided, enough - 1);
+  EXPECT_EQ(refused.error().missing, 1U);
+  EXPECT_EQ(refused.error().component, "history");
+  EXPECT_NE(refused.error().message.find("every phase"), std::string::npos);
+  options.host_bytes_max = enough;
+  auto session = Session::open(rig.backend(), options);
+  ASSERT_TRUE(session.has_value()) << session.error().message;
+  EXPECT_EQ(session->plan().pinned_bytes, enough);
+  Engine engine(rig.backend(), *session, options, 2 * 48);
+  std::vector<EngineRows> parts;
+  for (std::uint32_t index = 0; index < options.sequences; ++index) {
+    parts.push_back({*session->add_sequence(), index, 0, 48});
+  }
+  for (std::uint64_t at = 0; at < options.context_tokens;) {
+    const bool decodes = at + 48 > options.context_tokens;
+    for (EngineRows& part : parts) {
+      part.first_token = at;
+      part.rows = decodes ? 1 : 48;
+    }
+    const auto done = engine.step(parts, decodes ? Phase::decode : Phase::prefill, nullptr);
+    ASSERT_TRUE(done.has_value()) << done.error().message;
+    at += parts.front().rows;
+    ASSERT_LE(session->counters().host_bytes, enough);
+  }
+  EXPECT_EQ(session->counters().host_bytes, enough);
+}
+
 // What a session takes from the device and pins on the host is what the plan says.
 TEST_P(BudgetOn, ThePlanSaysWhatIsTaken) {
   const StubRig rig(StubRig::Plugin{GetParam()});

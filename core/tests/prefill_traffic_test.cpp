@@ -312,14 +312,26 @@ TEST(PrefillTrafficOfWidths, RowsNeverMultiplyUploads) {
       Engine engine(rig.backend(), *session, options, sequences * 128);
       std::vector<EngineRows> parts;
       for (std::uint32_t index = 0; index < sequences; ++index) {
-        parts.push_back({*session->add_sequence(), index + 1, 0, rows});
-        ASSERT_TRUE(engine.prefill(parts.back().sequence, index + 1, 0, 800, 128, nullptr));
-        parts.back().first_token = 800;
+        parts.push_back({*session->add_sequence(), index + 1, 0, 100});
       }
-      const std::uint64_t before = session->counters().streamed_bytes;
+      while (parts.front().first_token < 800) {  // together, so that what is ahead is of use
+        ASSERT_TRUE(engine.step(parts, Phase::prefill, nullptr).has_value());
+        for (EngineRows& part : parts) {
+          part.first_token += part.rows;
+        }
+      }
+      for (EngineRows& part : parts) {
+        part.rows = rows;
+      }
+      // Counted where copies pass. What lies in the ring for the step came before it, as much as it
+      // leaves there for the next.
+      const Counters before = session->counters();
+      const std::uint64_t up_before = rig.counted().up_bytes;
       ASSERT_TRUE(engine.step(parts, Phase::prefill, nullptr).has_value());
-      const std::uint64_t bytes = session->counters().streamed_bytes - before;
+      const std::uint64_t bytes = rig.counted().up_bytes - up_before;
+      EXPECT_EQ(session->counters().slots_in_flight, before.slots_in_flight);
       EXPECT_EQ(bytes, sequences * 47ULL * session->plan().pages.front().page_bytes);
+      EXPECT_EQ(bytes, session->counters().streamed_bytes - before.streamed_bytes);
       EXPECT_EQ(bytes / sequences, a_sequence.value_or(bytes / sequences));
       a_sequence = bytes / sequences;
     }

@@ -7,6 +7,7 @@
 #include "cancel_rig.hpp"
 #include "engine_rig.hpp"
 #include "stub_rig.hpp"
+#include "watched_rig.hpp"
 
 #include <gtest/gtest.h>
 
@@ -52,31 +53,81 @@ Outputs undisturbed() {
   return finish(*session, engine, sequence);
 }
 
-TEST(SessionFailure, NthAllocationIsAnErrorThatLeaksNothing) {
-  for (std::uint64_t nth = 1; nth <= 20; ++nth) {
-    SCOPED_TRACE("allocation " + std::to_string(nth));
-    StubRig rig;
-    const SessionOptions options = streaming_options(rig.backend());
-    rig.plant(KVSPAN_FAULT_ALLOCATION, nth, KVSPAN_E_DEVICE_MEMORY);
-    {
-      auto session = Session::open(rig.backend(), options);
-      if (!session) {
-        const Errc code = session.error().code;
-        EXPECT_TRUE(code == Errc::device_memory || code == Errc::host_memory)
-            << session.error().message;
-      } else {
-        // The fault is still to come: in the history's growth, or not at all.
-        rig.plant(0, 0, KVSPAN_OK);
-      }
-    }
-    rig.plant(0, 0, KVSPAN_OK);
-    {
-      auto session = Session::open(rig.backend(), options);
-      ASSERT_TRUE(session.has_value()) << session.error().message;
-    }
-    kvspan_error_t error = empty_error();
-    EXPECT_EQ(rig.close(&error), KVSPAN_OK) << error.message;
+constexpr std::uint64_t kGrownTokens = 950;
+constexpr std::uint64_t kAllocations = 20;
+
+// Four windows, each with chunks of its own of 16 pages: histories grow some twenty times.
+SessionOptions growing_options(const Backend& backend) {
+  SessionOptions options;
+  for (const std::uint64_t window : {0U, 100U, 200U, 300U}) {
+    options.geometry.layers.push_back({KVSPAN_TYPE_F16, KVSPAN_TYPE_F16, 8, 8, 1, 1, window});
   }
+  options.geometry.page_tokens = 8;
+  options.context_tokens = kGrownTokens + 1;
+  options.prefill_rows_fixed = options.prefill_rows_max = 50;
+  options.arena_bytes = plan(plan_request(backend, options))->minimum_arena_bytes + 3000;
+  return options;
+}
+
+// Where a step cannot begin for want of memory, the sequence stays as it is; with enough memory it
+// goes on there. Returns the outputs behind the last row.
+Outputs grow(const WatchedRig& rig, Session& session, const SessionOptions& options) {
+  const SequenceId sequence = *session.add_sequence();
+  Engine engine(rig.unwatched(), session, options, 50);
+  std::uint64_t token = 0;
+  while (token < kGrownTokens) {
+    const auto done = engine.step({{sequence, 7, token, 50}}, Phase::prefill, nullptr);
+    token += done ? 50U : 0U;
+    EXPECT_EQ(*session.tokens(sequence), token);
+    if (!done) {
+      EXPECT_EQ(done.error().code, Errc::host_memory) << done.error().message;
+      EXPECT_NE(rig.refused_left(), 0U) << "one that is refused is tried again";
+      if (rig.refused_left() == 0) {
+        return {};
+      }
+      rig.refuse(0);
+    }
+  }
+  Outputs outputs;
+  EXPECT_TRUE(engine.step({{sequence, 7, token, 1}}, Phase::decode, &outputs).has_value());
+  return outputs;
+}
+
+// The first allocations are those of the opening, the others come as the history grows: one is
+// refused, or all from there on.
+TEST(SessionFailure, NthAllocationIsAnErrorThatLeaksNothing) {
+  Outputs expected;
+  int opened = 0;
+  for (std::uint64_t nth = 0; nth <= kAllocations; ++nth) {
+    for (const std::uint64_t count : {1U, 1000U}) {
+      SCOPED_TRACE("allocation " + std::to_string(nth) + ", " + std::to_string(count));
+      WatchedRig rig("stub", [](auto) {});
+      const SessionOptions options = growing_options(rig.backend());
+      rig.refuse(nth == 0 ? 0 : count, nth == 0 ? 0 : nth - 1);
+      {
+        auto session = Session::open(rig.backend(), options);
+        if (!session) {
+          const Errc code = session.error().code;
+          EXPECT_TRUE(code == Errc::device_memory || code == Errc::host_memory)
+              << session.error().message;
+          EXPECT_EQ(opened, 0) << "a later allocation is not the opening's";
+          EXPECT_EQ(rig.refused_left(), count - 1);
+          rig.refuse(0);
+          session = Session::open(rig.backend(), options);
+        } else {
+          opened += nth == 0 ? 0 : 1;
+        }
+        ASSERT_TRUE(session.has_value()) << session.error().message;
+        const Outputs outputs = grow(rig, *session, options);
+        expected = nth == 0 ? outputs : expected;
+        EXPECT_TRUE(same_bits(outputs, expected));
+      }
+      EXPECT_EQ(rig.refused_left(), 0U) << "nobody allocated so often";
+      kvspan_error_t error = empty_error();
+      ASSERT_EQ(rig.close(&error), KVSPAN_OK) << error.message;
+    }
+  }
+  EXPECT_GT(opened, 30) << "most of them are the history's";
 }
 
 TEST(SessionFailure, NthSubmitFailsTheStepAndTheNextGoesOn) {

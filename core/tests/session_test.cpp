@@ -77,8 +77,11 @@ TEST(Session, EveryArenaHasTheBitsOfTheResidentRun) {
     EXPECT_LE(counters.device_bytes_high_water, options.arena_bytes);
     EXPECT_LE(rig.counters().device_bytes_max, options.arena_bytes);
     EXPECT_GT(counters.streamed_pages, 0U);
-    EXPECT_EQ(counters.slots_free + counters.slots_protected + counters.slots_in_flight,
+    EXPECT_EQ(counters.slots_free + counters.slots_evictable + counters.slots_protected +
+                  counters.slots_in_flight,
               counters.slots_total);
+    EXPECT_EQ(counters.slots_protected, 0U) << "no step is open";
+    EXPECT_GT(counters.slots_evictable, 0U) << "the begun pages";
   }
   kvspan_error_t error = empty_error();
   EXPECT_EQ(rig.close(&error), KVSPAN_OK) << error.message;

@@ -73,8 +73,12 @@ TEST(TailSlots, PinnedPagesStayAndTheOldestUnpinnedGoes) {
   EXPECT_FALSE(tails.find({0, 0, 0}).has_value());
   EXPECT_TRUE(tails.find({0, 1, 0}).has_value());
   EXPECT_EQ(tails.held(), 2U);
+  EXPECT_EQ(tails.counts().free, 0U);
+  EXPECT_EQ(tails.counts().evictable, 1U);
+  EXPECT_EQ(tails.counts().pinned, 1U);
   tails.forget(0, 0);
   EXPECT_EQ(tails.held(), 0U);
+  EXPECT_EQ(tails.counts().free, 2U);
 }
 
 TEST(TailSlots, ForgetBeforeKeepsTheBegunPage) {
@@ -125,8 +129,10 @@ TEST(Prefetcher, FetchesInDemandOrderAndNeverIntoATakenSlot) {
     prefetch.demand(wanted, {});
     ASSERT_TRUE(prefetch.pump().has_value());
     for (const PageGroup& expected : wanted) {
+      EXPECT_EQ(prefetch.in_flight(), in_use.size());
       auto group = prefetch.next(0, expected.layer);
       ASSERT_TRUE(group.has_value());
+      EXPECT_EQ(prefetch.in_flight(), in_use.size()) << "handed out, and not read yet";
       EXPECT_EQ(group->group, expected);
       for (const std::uint32_t slot : group->slots) {
         in_use.erase(slot);
@@ -137,6 +143,7 @@ TEST(Prefetcher, FetchesInDemandOrderAndNeverIntoATakenSlot) {
     EXPECT_TRUE(prefetch.done());
     EXPECT_EQ(fetched, wanted);
     EXPECT_EQ(ring.free(), slots);
+    EXPECT_EQ(prefetch.in_flight(), 0U);
     EXPECT_FALSE(prefetch.next(0, 0).has_value());
   }
 }

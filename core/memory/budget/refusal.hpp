@@ -11,6 +11,7 @@ namespace kvspan {
 [[nodiscard]] Error arena_too_small(const PlanRequest& request, const Plan& least);
 
 // More would be pinned than the host can.
+[[nodiscard]] Error allocation_too_large(const PlanRequest& request, const Plan& found);
 [[nodiscard]] Error too_little_pinnable(const PlanRequest& request, const Plan& found);
 
 }  // namespace kvspan

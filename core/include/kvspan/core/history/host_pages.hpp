@@ -48,6 +48,12 @@ class HostPages {
   // provided and missing bytes; nothing changed then, nor by an exception.
   [[nodiscard]] Result<HostBlock> acquire(std::size_t of_class);
 
+  // Makes chunks until `blocks` of a class are free or it has `blocks_max` in all, ahead of who
+  // acquires them. Errors: as acquire(); what was made stays.
+  [[nodiscard]] Result<void> reserve(std::size_t of_class,
+                                     std::uint64_t blocks,
+                                     std::uint64_t blocks_max);
+
   // Gives a block back; no pending work may name it.
   void release(HostBlock block) noexcept;
 
@@ -82,6 +88,7 @@ class HostPages {
   std::vector<Chunk> chunks_;
   std::unordered_map<const kvspan_memory_t*, std::uint64_t> memories_;  // bytes of each chunk
   std::vector<std::vector<HostBlock>> free_;  // [class], with room for all blocks of the class
+  std::vector<std::uint64_t> made_;           // [class] blocks of all chunks
 };
 
 }  // namespace kvspan

@@ -34,6 +34,9 @@ class SequenceHistory {
   // Errors: host_memory; what was taken stays and serves the next try, also behind an exception.
   [[nodiscard]] Result<void> reserve(HostPages& pages, std::uint64_t tokens);
 
+  // Blocks of a class that reserve() would take for so many tokens.
+  [[nodiscard]] std::uint64_t missing_blocks(std::size_t of_class, std::uint64_t tokens) const;
+
   // Gives every block back; nothing pending may name them. What is reserved next are the pages that
   // a history of `tokens` tokens keeps.
   void release(HostPages& pages, std::uint64_t tokens = 0);

@@ -70,6 +70,12 @@ struct Demand {
   std::uint64_t size_bytes = 0;
 };
 
+struct Plan;
+
+// Device memory that the backend takes for itself, in bytes, to be ready for a plan's submits.
+// plan() asks for plans that it then does not return, and last for the one that it returns.
+using BackendBytes = std::function<Result<std::uint64_t>(const Plan&)>;
+
 struct PlanRequest {
   Geometry geometry;
   std::uint64_t context_tokens = 0;  // longest history of a sequence
@@ -81,10 +87,12 @@ struct PlanRequest {
   std::uint64_t arena_bytes = 0;          // 0 = only tell the minimum
   std::uint64_t pinnable_bytes = UINT64_MAX;  // host memory that the device may reach, measured
   std::uint64_t import_alignment = 1;         // of the device; pinned chunks are multiples of it
-  bool phases_take_turns = false;             // prefill and decode lie one over the other
+  std::uint64_t allocation_bytes_max = UINT64_MAX;  // of the device: the arena is one allocation
+  bool phases_take_turns = false;                   // prefill and decode lie one over the other
   StreamOptions stream;
   std::vector<Demand> demands;
   CapabilityLookup capabilities;
+  BackendBytes backend_bytes;  // empty: it takes nothing, or there is no device to ask
 };
 
 // One part of the arena in one phase.
@@ -204,9 +212,11 @@ struct Plan {
 
 // Exact bytes. With arena_bytes the largest layout that fits; without, the minimum's layout.
 // Errors: invalid_argument or unsupported (what the geometry asks); too_large past 64 bits or 2^32
-// slots. device_memory when the arena is below the minimum: required = minimum, component and
-// message name phase, largest component and shortfall. host_memory when more would be pinned than
-// can be. The same request with exactly `required` bytes succeeds and with one less fails.
+// slots, and when the layout is larger than the device allocates at once: required, provided and
+// missing are the allocation's bytes. device_memory when the arena is below the minimum: required =
+// minimum, component and message name phase, largest component and shortfall. host_memory when more
+// would be pinned than can be. backend_bytes' own. The same request with exactly `required` bytes
+// succeeds and with one less fails, what the backend takes included where it can be asked.
 [[nodiscard]] Result<Plan> plan(const PlanRequest& request);
 
 // What a decode step at the request's context asks of the device, in the policy's words, with what

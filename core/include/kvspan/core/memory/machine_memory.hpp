@@ -46,12 +46,14 @@ struct AutomaticArena {
 };
 
 // The rule: what is free, less the reserve, rounded down to `grain_bytes`; never more than
-// `useful_bytes` (everything resident), never less than `minimum_bytes`.
+// `useful_bytes` (everything resident) nor than the device allocates at once, never less than
+// `minimum_bytes`.
 struct ArenaRule {
   std::uint64_t free_bytes = 0;
   std::uint64_t reserve_bytes = 0;
   std::uint64_t minimum_bytes = 0;
   std::uint64_t useful_bytes = UINT64_MAX;
+  std::uint64_t allocation_bytes_max = UINT64_MAX;
   std::uint64_t grain_bytes = 1;
 };
 

@@ -22,10 +22,11 @@ struct Counters {
   std::uint64_t host_bytes = 0;               // history chunks now
   std::uint64_t host_held_bytes = 0;          // of those, pages that sequences hold
   std::uint64_t retired_pages = 0;  // given back behind windows, over all layers and sequences
-  // Slots now: free + protected + in flight = total.
+  // Slots now, each counted by whoever has them: free + evictable + protected + in flight = total.
   std::uint32_t slots_total = 0;
   std::uint32_t slots_free = 0;
-  std::uint32_t slots_protected = 0;  // tails
+  std::uint32_t slots_evictable = 0;  // tails of earlier steps, kept as long as nobody needs them
+  std::uint32_t slots_protected = 0;  // tails of the open step
   std::uint32_t slots_in_flight = 0;  // ring slots fetched or being read
 };
 

@@ -36,7 +36,7 @@ struct SessionOptions {
   // behind it; what lies further back is given up. context_tokens or more: nothing is.
   std::uint64_t rewind_tokens = 64;
   std::uint64_t arena_bytes = 0;  // device memory that core may hold, everything counted
-  std::uint64_t host_bytes_max = UINT64_MAX;
+  std::uint64_t host_bytes_max = UINT64_MAX;  // of the history of all sequences; less is refused
   kvspan_type_t q_type = KVSPAN_TYPE_F32;
   kvspan_type_t out_type = KVSPAN_TYPE_F32;
   std::uint32_t error_class = KVSPAN_ERROR_E1;
@@ -90,8 +90,8 @@ using PageSource = std::function<Result<void>(
 class Session {
  public:
   // Plans, allocates once, prepares the backend. The backend's plugin and device outlive the
-  // session. Errors: plan()'s (too small an arena names phase, component, shortfall),
-  // device_memory, host_memory.
+  // session. Errors: plan()'s (too small an arena names phase, component, shortfall; so do fewer
+  // host bytes than full sequences take), device_memory, host_memory.
   [[nodiscard]] static Result<Session> open(const Backend& backend, const SessionOptions& options);
 
   Session(Session&&) noexcept;
@@ -100,7 +100,8 @@ class Session {
   Session& operator=(const Session&) = delete;
   ~Session();
 
-  // An empty sequence. Errors: too_large when options.sequences exist.
+  // An empty sequence. Between two steps it makes host pages ready for a whole chunk. Errors:
+  // too_large when options.sequences exist.
   [[nodiscard]] Result<SequenceId> add_sequence();
 
   // Forgets a sequence; waits for work that reads it. Errors: not_found; busy inside a step.
@@ -141,7 +142,8 @@ class Session {
   // the host history ahead of the step's work, in layers with a window by pages that retired: where
   // more than a step's rows are still on their way down it waits for the oldest. Errors: not_found
   // (no such sequence), invalid_argument (one twice, 0 or too many rows: the message names the
-  // limit), too_large (past the context), host_memory, busy (a step is open); or the cause of work
+  // limit), too_large (past the context), host_memory (the machine has less than the options allow;
+  // next: free some and begin again), busy (a step is open); or the cause of work
   // that failed behind an earlier commit: then ask tokens() and go on from there.
   [[nodiscard]] Result<void> begin_step(std::span<const StepRows> rows, Phase phase);
 
@@ -162,8 +164,10 @@ class Session {
   [[nodiscard]] Result<void> wait(const kvspan_point_t& point);
 
   // Makes the first accepted[i] rows of each sequence visible to later steps, in all layers
-  // together. Does not block. Errors: invalid_argument (layers missing, more accepted than
-  // written), nothing happened; cancelled, as write: no row was accepted.
+  // together. Waits for no work. Now and then it makes a chunk of host pages ready for the next
+  // step of as many rows, so that none does that under way; what fails there begin_step() tries
+  // again and tells. Errors: invalid_argument (layers missing, more accepted than written), nothing
+  // happened; cancelled, as write: no row was accepted.
   [[nodiscard]] Result<void> commit(std::span<const std::uint32_t> accepted);
 
   // Gives the open step up: its rows are dead. Nothing without one.
@@ -213,9 +217,16 @@ class Session {
 [[nodiscard]] CapabilityLookup capabilities_of(const Backend& backend,
                                                const SessionOptions& options);
 
-// What a session with these options plans by, but for its arena: as it is, plan() tells the
-// minimum. `backend` outlives the request.
+// What a session with these options plans by, but for its arena and what the backend takes for
+// itself: as it is, plan() tells the minimum beside that. `backend` outlives the request.
 [[nodiscard]] PlanRequest plan_request(const Backend& backend, const SessionOptions& options);
+
+// What the backend takes for itself beside a session with these options: for
+// PlanRequest::backend_bytes, which makes a plan exact where it takes anything. Each call prepares
+// the device, as opening does; the next session prepares it anew. Errors of the calls: the
+// backend's own; busy while work of another session is in flight: wait for it. `backend`'s device
+// outlives it.
+[[nodiscard]] BackendBytes prepared_bytes_of(const Backend& backend, const SessionOptions& options);
 
 // The shape that is asked about for a layer in a phase, for steps that make up to `entries` entries
 // of a sequence's rows.

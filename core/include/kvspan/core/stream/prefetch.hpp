@@ -74,6 +74,9 @@ class Prefetcher {
   // Drops everything; hazards stay.
   void cancel();
 
+  // Slots of groups that were fetched and not given back, by its own count.
+  [[nodiscard]] std::uint32_t in_flight() const;
+
   [[nodiscard]] bool done() const { return waiting_.empty() && fetched_.empty(); }
 
  private:

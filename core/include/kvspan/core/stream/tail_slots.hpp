@@ -21,6 +21,14 @@ struct PageKey {
   [[nodiscard]] bool operator==(const PageKey&) const = default;
 };
 
+// Slots by what they are: free, of the open step (pinned), or of an earlier one, which the next
+// that needs a slot may evict.
+struct TailCounts {
+  std::uint32_t free = 0;
+  std::uint32_t evictable = 0;
+  std::uint32_t pinned = 0;
+};
+
 // Invariant: free + held = count. Thread class: SYNC(slots).
 class TailSlots {
  public:
@@ -30,6 +38,9 @@ class TailSlots {
   [[nodiscard]] std::uint32_t count() const { return static_cast<std::uint32_t>(slots_.size()); }
 
   [[nodiscard]] std::uint32_t held() const { return held_; }
+
+  // Each slot looked at.
+  [[nodiscard]] TailCounts counts() const;
 
   // The slot that holds the page, with rows [0, valid_rows) of it on the device.
   [[nodiscard]] std::optional<std::uint32_t> find(const PageKey& key) const;
