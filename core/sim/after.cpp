@@ -184,22 +184,42 @@ void Runner::check_held(const Counters& now) {
   }
 }
 
+// Each slot is counted once, and in flight are those that a copy filled and nobody read, but for
+// those that core says it dropped. A call that fails gives groups up midway: then anew.
+void Runner::check_slots(const Counters& now) {
+  const std::uint64_t parts = std::uint64_t{now.slots_free} + now.slots_evictable +
+                              now.slots_protected + now.slots_in_flight;
+  if (parts != now.slots_total) {
+    trouble_.report("pages",
+                    std::to_string(now.slots_free) + " free, " +
+                        std::to_string(now.slots_evictable) + " evictable, " +
+                        std::to_string(now.slots_protected) + " protected and " +
+                        std::to_string(now.slots_in_flight) + " slots in flight are not " +
+                        std::to_string(now.slots_total));
+  }
+  const std::uint64_t unread = device_.ring.unread() - now.primed_pages_dropped;
+  if (tally_.failures != slots_failures_ || doubtful_ || device_.lost()) {
+    slots_failures_ = tally_.failures;
+    slots_base_ = unread - now.slots_in_flight;
+  } else if (unread - slots_base_ != now.slots_in_flight) {
+    trouble_.report("pages",
+                    std::to_string(now.slots_in_flight) + " slots are said to be in flight, but " +
+                        std::to_string(unread - slots_base_) + " were filled and not read");
+  }
+}
+
 // Between two operations.
 void Runner::check_idle() {
   if (stop() || !session_) {
     return;
   }
   const Counters now = session_->counters();
-  const std::uint64_t parts =
-      std::uint64_t{now.slots_free} + now.slots_protected + now.slots_in_flight;
-  if (parts != now.slots_total) {
+  check_slots(now);
+  if (now.slots_protected != 0 && !doubtful_ && !device_.lost()) {
     trouble_.report("pages",
-                    std::to_string(now.slots_free) + " free, " +
-                        std::to_string(now.slots_protected) + " protected and " +
-                        std::to_string(now.slots_in_flight) + " slots in flight are not " +
-                        std::to_string(now.slots_total));
+                    std::to_string(now.slots_protected) + " tails are protected without a step");
   }
-  const std::uint64_t held = device_.device_bytes_peak() + scenario_.device.prepared_bytes;
+  const std::uint64_t held = device_.device_bytes_peak() + device_.prepared_bytes;
   if (held > options_.arena_bytes || now.device_bytes_high_water > options_.arena_bytes) {
     trouble_.report("pages",
                     std::to_string(held) + " device bytes were held, the counter says " +

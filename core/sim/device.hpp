@@ -12,6 +12,7 @@
 #include "kvspan/sim/trouble.hpp"
 
 #include "order.hpp"
+#include "ring_watch.hpp"
 
 #include <array>
 #include <cstddef>
@@ -161,6 +162,9 @@ class Device {
 
   void reset_peak() { device_bytes_peak_ = device_bytes_; }
 
+  // The session's host memory is refused from so many bytes on.
+  void limit_host_bytes(std::uint64_t most) { host_bytes_max_ = most; }
+
   // ---- for the tables
   void host_call();
   kvspan_result_t submit(Queue& queue, Call call, kvspan_error_t* error);
@@ -170,6 +174,7 @@ class Device {
   void seen(Fence& fence, std::uint64_t value);
   // What an object cannot be made for now; OK: it can.
   [[nodiscard]] kvspan_result_t refuses_object();
+  [[nodiscard]] bool has_host_bytes(std::uint64_t bytes) const;
 
   // ---- for the work (attention)
   [[nodiscard]] const Expectation* expectation(std::uint32_t number) const;
@@ -184,6 +189,9 @@ class Device {
   std::uint64_t checked_rows = 0;
   std::uint32_t prepares = 0;
   kvspan_prepare_t prepared{};
+  std::uint64_t prepared_bytes = 0;  // taken for that
+  RingWatch ring;
+  Memory* arena = nullptr;  // the session's
 
   // Objects that are alive.
   std::vector<std::unique_ptr<Memory>> memories;
@@ -204,6 +212,8 @@ class Device {
 
   [[nodiscard]] std::uint32_t free_place() const;
   void count_device_bytes(std::int64_t change);
+
+  void count_host_bytes(std::int64_t change) { host_bytes_ += static_cast<std::uint64_t>(change); }
 
  private:
   // ---- submit.cpp
@@ -277,6 +287,8 @@ class Device {
   std::vector<std::shared_ptr<Ending>> downloads_;
   std::uint64_t device_bytes_ = 0;
   std::uint64_t device_bytes_peak_ = 0;
+  std::uint64_t host_bytes_ = 0;  // that the session can reach
+  std::uint64_t host_bytes_max_ = UINT64_MAX;
 };
 
 // ---- attention.cpp, arithmetic.cpp: the work of one call

@@ -174,8 +174,14 @@ bool Device::try_start(Queue& queue) {
         return fence_of(point.fence)->failed != KVSPAN_OK;
       });
   work.acts_early = random_.percent(50);
-  const bool copies = work.call.kind == CallKind::copy;
-  work.end_ns = now_ns_ + 1 + random_.heavy_ns(copies ? traits().copy_ns : traits().compute_ns);
+  std::uint64_t usual_ns = traits().compute_ns;
+  if (work.call.kind == CallKind::copy) {
+    usual_ns = traits().copy_ns;
+    for (const kvspan_segment_t& segment : work.call.segments) {
+      usual_ns += segment.rows * segment.bytes * traits().copy_kib_ns / 1024;
+    }
+  }
+  work.end_ns = now_ns_ + 1 + random_.heavy_ns(usual_ns);
   queue.running = true;
   if (work.failing == KVSPAN_OK) {
     act(work, true);

@@ -55,28 +55,45 @@ class Accesses {
                                        std::uint64_t end,
                                        bool writes,
                                        const Known& known) const {
-    for (const Access& access : live_) {
-      if (access.begin < end && begin < access.end && (writes || access.writes) &&
-          !known.covers(access.queue, access.number)) {
+    const Access* const other = conflict_in(writes_, begin, end, known);
+    return other != nullptr || !writes ? other : conflict_in(reads_, begin, end, known);
+  }
+
+  // What a work touches in one piece is one access.
+  void add(const Access& access) {
+    std::vector<Access>& live = access.writes ? writes_ : reads_;
+    if (!live.empty() && live.back().queue == access.queue && live.back().number == access.number &&
+        access.begin <= live.back().end && live.back().begin <= access.end) {
+      live.back().begin = std::min(live.back().begin, access.begin);
+      live.back().end = std::max(live.back().end, access.end);
+    } else {
+      live.push_back(access);
+    }
+  }
+
+  // Forgets what the host has seen the end of: everything submitted from now on comes behind it.
+  void forget(const Known& host) {
+    for (std::vector<Access>* const live : {&reads_, &writes_}) {
+      std::erase_if(*live,
+                    [&](const Access& access) { return host.covers(access.queue, access.number); });
+    }
+  }
+
+ private:
+  static const Access* conflict_in(const std::vector<Access>& live,
+                                   std::uint64_t begin,
+                                   std::uint64_t end,
+                                   const Known& known) {
+    for (const Access& access : live) {
+      if (access.begin < end && begin < access.end && !known.covers(access.queue, access.number)) {
         return &access;
       }
     }
     return nullptr;
   }
 
-  void add(const Access& access) { live_.push_back(access); }
-
-  // Forgets what the host has seen the end of: everything submitted from now on comes behind it.
-  void forget(const Known& host) {
-    live_.erase(std::remove_if(
-                    live_.begin(),
-                    live_.end(),
-                    [&](const Access& access) { return host.covers(access.queue, access.number); }),
-                live_.end());
-  }
-
- private:
-  std::vector<Access> live_;
+  std::vector<Access> reads_;
+  std::vector<Access> writes_;
 };
 
 }  // namespace kvspan::sim

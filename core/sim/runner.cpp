@@ -39,9 +39,12 @@ Runner::Runner(const Scenario& scenario, CallFilter* filter)
 
 Runner::~Runner() = default;
 
-// The arena's size, from the planner's own minimum up.
+// The arena's size, from the planner's own minimum up, and what history may take where that is
+// limited: exactly what a refusal asks for.
 bool Runner::prepare() {
-  PlanRequest request = plan_request(device_.backend(), options_);
+  const Backend backend = device_.backend();
+  PlanRequest request = plan_request(backend, options_);
+  request.backend_bytes = prepared_bytes_of(backend, options_);
   const auto least = plan(request);
   request.arena_bytes = 1ULL << 40;
   const auto full = plan(request);
@@ -50,13 +53,38 @@ bool Runner::prepare() {
     return false;
   }
   const std::uint64_t minimum = least->minimum_arena_bytes;
-  const std::uint64_t most = std::max(minimum, full->regions.total_bytes());
-  options_.arena_bytes =
-      minimum + (most - minimum) * scenario_.arena_percent / 100 + scenario_.device.prepared_bytes;
-  if (scenario_.host_limit_percent != 0) {
-    options_.host_bytes_max = least->history_bytes * scenario_.host_limit_percent / 100;
+  const std::uint64_t most = std::max(minimum, full->total_bytes());
+  options_.arena_bytes = minimum + (most - minimum) * scenario_.arena_percent / 100;
+  if (scenario_.arena_percent == 0) {
+    SessionOptions less = options_;
+    --less.arena_bytes;
+    (void)refused_amount(less, Errc::device_memory, minimum);
   }
-  return true;
+  if (scenario_.host_limit_percent != 0) {
+    device_.limit_host_bytes(least->history_bytes * scenario_.host_limit_percent / 100);
+  } else if (scenario_.seed % 4 == 1) {
+    SessionOptions none = options_;
+    none.host_bytes_max = 0;
+    options_.host_bytes_max = refused_amount(none, Errc::host_memory, 0);
+    --(none.host_bytes_max = options_.host_bytes_max);
+    (void)refused_amount(none, Errc::host_memory, options_.host_bytes_max);
+  }
+  return !stop();
+}
+
+// A session that must be refused: what it says it needs, `required` bytes if that is not 0.
+std::uint64_t Runner::refused_amount(const SessionOptions& options,
+                                     Errc code,
+                                     std::uint64_t required) {
+  const auto opened = Session::open(device_.backend(), options);
+  const bool is_refused = !opened && opened.error().code == code &&
+                          (required == 0 || opened.error().required == required);
+  if (!is_refused) {
+    trouble_.report("budget",
+                    "a session with too little was " +
+                        (opened ? std::string("opened") : "refused: " + opened.error().message));
+  }
+  return opened ? UINT64_MAX : opened.error().required;
 }
 
 void Runner::open_session() {
@@ -78,6 +106,11 @@ void Runner::open_session() {
   }
   ++tally_.sessions;
   session_.emplace(std::move(*opened));
+  device_.ring.follow([this] {
+    const Plan& plan = session_->plan();
+    return RingPlace{plan.regions.resident_bytes, plan.slot_bytes, plan.ring_slots};
+  });
+  slots_base_ = 0;
   lives_.clear();
   lives_.resize(options_.sequences);
   const std::uint32_t rows =
@@ -182,8 +215,8 @@ void Runner::reopen() {
 }
 
 Outcome Runner::go() {
-  device_.faults.object_in = scenario_.open_refusal;
   if (prepare()) {
+    device_.faults.object_in = scenario_.open_refusal;
     open_session();
   }
   for (op_ = 0; op_ < scenario_.ops.size() && session_ && !stop(); ++op_) {

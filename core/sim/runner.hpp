@@ -63,6 +63,7 @@ class Runner {
 
   // ---- runner.cpp
   bool prepare();
+  std::uint64_t refused_amount(const SessionOptions& options, Errc code, std::uint64_t required);
   void open_session();
   void close_session();
   void reopen();
@@ -136,6 +137,7 @@ class Runner {
   void learn_limits();
   void check_held(const Counters& now);
   void check_idle();
+  void check_slots(const Counters& now);
 
   [[nodiscard]] bool stop() const { return trouble_.found(); }
 
@@ -157,8 +159,10 @@ class Runner {
   bool doubtful_ = false;              // a recovery may have been left half done
   std::uint64_t works_before_ = 0;     // planted failures of work whose effects are over
   std::vector<kvspan_point_t> old_points_;
-  EngineLine writes_;  // rows
-  EngineLine reads_;   // outputs
+  EngineLine writes_;                 // rows
+  EngineLine reads_;                  // outputs
+  std::uint64_t slots_base_ = 0;      // unread in the device's eyes, that core does not count
+  std::uint64_t slots_failures_ = 0;  // of calls, when the base was taken
   std::size_t op_ = 0;
   Tally tally_;
 };

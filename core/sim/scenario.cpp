@@ -312,6 +312,10 @@ Scenario scenario_of(std::uint64_t seed) {
   if (turns(seed)) {
     take_turns(apart, scenario);
   }
+  if (scenario.device.prepared_bytes != 0 && apart.percent(60)) {
+    scenario.device.prepared_entry_bytes = apart.between(1, 200);
+  }
+  scenario.device.copy_kib_ns = apart.one_of({0U, 0U, 0U, 100U, 1000U, 20000U});
   return scenario;
 }
 
@@ -323,8 +327,9 @@ std::string text(const Scenario& scenario) {
       "seed " + number(scenario.seed) + (scenario.arithmetic ? ", real numbers\n" : ", tags\n");
   out += "device: granule " + number(device.granule) + ", splits " + number(device.decode_splits) +
          "/" + number(device.prefill_splits) + ", depth " + number(device.depth) + ", call " +
-         number(device.host_call_ns) + " ns, copy " + number(device.copy_ns) + " ns, compute " +
-         number(device.compute_ns) + " ns, copies aligned to " + number(device.copy_alignment) +
+         number(device.host_call_ns) + " ns, copy " + number(device.copy_ns) + " ns and " +
+         number(device.copy_kib_ns) + " a KiB, compute " + number(device.compute_ns) +
+         " ns, copies aligned to " + number(device.copy_alignment) +
          (device.aliased == 0   ? ""
           : device.aliased == 1 ? ", one line of work"
                                 : ", one line of copies") +

@@ -123,6 +123,8 @@ class Shrinker {
   void reduce_device() {
     attempt([](Scenario& smaller) { smaller.device.workspace_bytes = 0; });
     attempt([](Scenario& smaller) { smaller.device.prepared_bytes = 0; });
+    attempt([](Scenario& smaller) { smaller.device.prepared_entry_bytes = 0; });
+    attempt([](Scenario& smaller) { smaller.device.copy_kib_ns = 0; });
     attempt([](Scenario& smaller) { smaller.device.copy_alignment = 1; });
     attempt([](Scenario& smaller) { smaller.device.imports = false; });
     attempt([](Scenario& smaller) { smaller.device.host_call_ns = 0; });

@@ -167,6 +167,7 @@ bool Runner::layer_of(std::uint32_t layer, Set& set, const StepStyle& style, std
   }
   set.open.push_back({layer, *point});
   old_points_.push_back(*point);
+  check_slots(session_->counters());
   if (style.wait_later) {
     consume(layer, set, *point);
   }

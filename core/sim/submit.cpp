@@ -34,6 +34,11 @@ kvspan_result_t Device::refuses_object() {
   return planted;
 }
 
+// A cancel word has always room.
+bool Device::has_host_bytes(std::uint64_t bytes) const {
+  return engine_ || bytes <= sizeof(std::uint32_t) || host_bytes_ + bytes <= host_bytes_max_;
+}
+
 bool Device::check_points(const Queue& queue, const Call& call) {
   for (const kvspan_point_t& point : call.waits) {
     const Fence& fence = *fence_of(point.fence);
@@ -196,6 +201,12 @@ void Device::touch(Work& work,
                         (other->writes ? " may still write" : " may still read"));
   }
   memory->accesses.add({begin, end, queue.place, work.number, writes});
+  if (memory == arena && writes && queue.role == KVSPAN_ROLE_UPLOAD) {
+    ring.fill(begin, end, work.order);
+  } else if (memory == arena && !writes &&
+             (work.call.kind == CallKind::run || work.call.kind == CallKind::advance)) {
+    ring.read(begin, end);
+  }
 }
 
 kvspan_result_t Device::submit(Queue& queue, Call call, kvspan_error_t* error) {

@@ -40,7 +40,11 @@ kvspan_result_t prepare(kvspan_device_t* handle,
   }
   device.prepared = *request;
   device.prepared.shapes = nullptr;
-  out->device_bytes = device.traits().prepared_bytes;
+  const std::uint64_t entries =
+      std::uint64_t{request->page_list_max} + request->segments_max + request->spans_max;
+  device.prepared_bytes =
+      device.traits().prepared_bytes + entries * device.traits().prepared_entry_bytes;
+  out->device_bytes = device.prepared_bytes;
   return KVSPAN_OK;
 }
 
@@ -61,11 +65,24 @@ kvspan_result_t add_memory(Device& device,
     memory->data = address;
   }
   *out = reinterpret_cast<kvspan_memory_t*>(memory.get());
-  device.memories.push_back(std::move(memory));
   if (kind == KVSPAN_MEMORY_DEVICE && !device.engine_now()) {
+    device.arena = memory.get();
     device.count_device_bytes(static_cast<std::int64_t>(bytes));
+  } else if (!device.engine_now()) {
+    device.count_host_bytes(static_cast<std::int64_t>(bytes));
   }
+  device.memories.push_back(std::move(memory));
   return KVSPAN_OK;
+}
+
+kvspan_result_t refused_memory(Device& device,
+                               std::uint32_t kind,
+                               std::uint64_t bytes,
+                               kvspan_error_t* error) {
+  const kvspan_result_t code = refused_object(device, error);
+  return code != KVSPAN_OK || kind == KVSPAN_MEMORY_DEVICE || device.has_host_bytes(bytes)
+             ? code
+             : refuse(error, KVSPAN_E_HOST_MEMORY, "the machine has no memory for this");
 }
 
 kvspan_result_t alloc(kvspan_device_t* handle,
@@ -74,7 +91,7 @@ kvspan_result_t alloc(kvspan_device_t* handle,
                       kvspan_memory_t** out,
                       kvspan_error_t* error) noexcept {
   Device& device = device_of(handle);
-  if (const kvspan_result_t code = refused_object(device, error); code != KVSPAN_OK) {
+  if (const kvspan_result_t code = refused_memory(device, kind, bytes, error); code != KVSPAN_OK) {
     return code;
   }
   return add_memory(device, nullptr, kind, bytes, out);
@@ -86,7 +103,8 @@ kvspan_result_t import_host(kvspan_device_t* handle,
                             kvspan_memory_t** out,
                             kvspan_error_t* error) noexcept {
   Device& device = device_of(handle);
-  if (const kvspan_result_t code = refused_object(device, error); code != KVSPAN_OK) {
+  if (const kvspan_result_t code = refused_memory(device, KVSPAN_MEMORY_IMPORTED, bytes, error);
+      code != KVSPAN_OK) {
     return code;
   }
   return add_memory(device, static_cast<std::byte*>(address), KVSPAN_MEMORY_IMPORTED, bytes, out);
@@ -110,7 +128,10 @@ kvspan_result_t release(kvspan_memory_t* handle, kvspan_error_t* error) noexcept
   }
   if (memory->kind == KVSPAN_MEMORY_DEVICE && !device.engine_now()) {
     device.count_device_bytes(-static_cast<std::int64_t>(memory->bytes));
+  } else if (!device.engine_now()) {
+    device.count_host_bytes(-static_cast<std::int64_t>(memory->bytes));
   }
+  device.arena = device.arena == memory ? nullptr : device.arena;
   drop(device.memories, memory);
   return KVSPAN_OK;
 }

@@ -20,10 +20,12 @@ struct DeviceTraits {
   std::uint32_t memory_alignment = 16;
   std::uint32_t copy_alignment = 1;  // of offsets and bytes
   std::uint32_t workspace_bytes = 0;
-  std::uint32_t prepared_bytes = 0;
+  std::uint32_t prepared_bytes = 0;        // that prepare() takes for itself
+  std::uint32_t prepared_entry_bytes = 0;  // and for each entry of a page list or a copy
   std::uint32_t depth = 64;
   std::uint32_t host_call_ns = 0;  // time that passes with every call; 0 = only waiting takes time
   std::uint32_t copy_ns = 100;     // usual time of a submit
+  std::uint32_t copy_kib_ns = 0;   // and for each KiB that it copies
   std::uint32_t compute_ns = 100;
   std::uint32_t cancel_percent = 100;  // of works that see a set cancel word and stop
   std::uint32_t aliased = 0;           // 1: all roles share one in-order line of work; 2: copies do
@@ -75,7 +77,8 @@ struct Scenario {
   DeviceTraits device;
   SessionOptions session;                // without arena_bytes
   std::uint32_t arena_percent = 0;       // from the minimum (0) to everything resident (100)
-  std::uint32_t host_limit_percent = 0;  // of the whole history; 0 = no limit
+  std::uint32_t host_limit_percent = 0;  // of the whole history: more the machine has no memory
+                                         // for, whatever the options allow; 0 = it has
   std::uint32_t open_refusal = 0;  // not 0: the so-manieth object of the first open is refused
   bool engine_queue = false;       // rows come from the engine's own queue, behind points
   std::vector<Op> ops;
