@@ -15,7 +15,8 @@
 namespace kvspan::test {
 namespace {
 
-// Two classes of host pages: all of the context, and a window.
+// Two classes of host pages: all of the context, and a window of which the two sequences hold a
+// chunk of 16 pages at most.
 SessionOptions ahead_options(const std::string& plugin) {
   SessionOptions options;
   options.geometry.layers = {
@@ -23,7 +24,7 @@ SessionOptions ahead_options(const std::string& plugin) {
       {KVSPAN_TYPE_Q8_0, KVSPAN_TYPE_Q4_0, 32, 32, 2, 4},
   };
   options.geometry.page_tokens = plugin == "cpu" ? 32 : 8;
-  options.geometry.layers.back().window_tokens = 3ULL * options.geometry.page_tokens;
+  options.geometry.layers.back().window_tokens = 4ULL * options.geometry.page_tokens;
   options.rewind_tokens = 0;
   options.context_tokens = 40ULL * options.geometry.page_tokens;
   options.prefill_rows_fixed = options.prefill_rows_max = options.geometry.page_tokens * 3 / 2;
@@ -88,6 +89,31 @@ TEST_P(SessionAhead, NoStepBehindALoadTakesHostMemory) {
   const std::uint64_t taken = rig.taken();
   engine.before_commit([&] { EXPECT_EQ(rig.taken(), taken); });
   ASSERT_TRUE(engine.decode(sequence, 7, tokens, tokens + 1, nullptr).has_value());
+}
+
+// Nobody waits, so that pages behind the window have copies under way when the next step's pages
+// are due: those go back first, and nothing is taken beyond them.
+TEST_P(SessionAhead, NoMoreIsTakenThanFullSequencesNeed) {
+  const WatchedRig rig(GetParam(), [](auto) {});
+  SessionOptions options = ahead_options(GetParam());
+  auto session = open(rig.backend(), options);
+  ASSERT_TRUE(session.has_value()) << session.error().message;
+  const std::uint32_t chunk = session->plan().prefill_rows;
+  Engine engine(rig.backend(), *session, options, 2 * chunk);
+  engine.never_wait(rig.backend(), 2 * chunk);
+  std::vector<EngineRows> parts;
+  for (std::uint32_t index = 0; index < options.sequences; ++index) {
+    parts.push_back({*session->add_sequence(), index, 0, chunk});
+  }
+  while (parts.front().first_token + chunk <= options.context_tokens) {
+    ASSERT_TRUE(engine.step(parts, Phase::prefill, nullptr).has_value());
+    ASSERT_LE(session->counters().host_bytes, session->plan().pinned_bytes);
+    for (EngineRows& part : parts) {
+      part.first_token += chunk;
+    }
+  }
+  Outputs outputs;
+  EXPECT_TRUE(engine.settle(&outputs).has_value());
 }
 
 INSTANTIATE_TEST_SUITE_P(Plugins, SessionAhead, ::testing::Values("stub", "cpu"));
