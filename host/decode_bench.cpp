@@ -4,7 +4,8 @@
 #include "decode_bench.hpp"
 
 #include "kvspan/bench/link_rate.hpp"
-#include "kvspan/core/layout/kv_type.hpp"
+
+#include "bench_json.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -69,10 +70,9 @@ Result<bench::DecodeTimes> time_share(const Backend& backend,
 
 }  // namespace
 
-Result<DecodeBenchResult> bench_decode(
-    const Backend& backend,
-    const DecodeBenchRequest& request,
-    const std::function<void(const DecodeBenchRow&, double link_bytes_s)>& told) {
+Result<DecodeBenchResult> bench_decode(const Backend& backend,
+                                       const DecodeBenchRequest& request,
+                                       const DecodeBenchListener& told) {
   const auto pages = bench::RandomPages::create(request.layer, request.page_tokens, 256);
   if (!pages) {
     return tl::unexpected(pages.error());
@@ -81,8 +81,21 @@ Result<DecodeBenchResult> bench_decode(
   if (!link) {
     return tl::unexpected(link.error());
   }
-  DecodeBenchResult result{*link, {}};
+  DecodeBenchResult result{*link, {}, {}};
   const std::vector<bench::Steps> steps = steps_of(request);
+  if (request.arenas != 0) {
+    bench::StepCase asked = step_case(request, request.contexts.front());
+    asked.stream.link_bytes_s = static_cast<std::uint64_t>(*link);
+    auto arenas = sweep_arenas(
+        backend, *pages, asked, steps.front(), request.arenas, [&](const SweepPoint& point) {
+          told.arena(point, *link);
+        });
+    if (!arenas) {
+      return tl::unexpected(std::move(arenas).error());
+    }
+    result.arenas = std::move(*arenas);
+    return result;
+  }
   for (const std::uint64_t context : request.contexts) {
     bench::StepCase asked = step_case(request, context);
     asked.stream.link_bytes_s = static_cast<std::uint64_t>(*link);
@@ -100,16 +113,19 @@ Result<DecodeBenchResult> bench_decode(
         if (!same) {
           return tl::unexpected(std::move(same).error());
         }
-        DecodeBenchRow row{context,
-                           percent,
-                           times->plan.regions.total_bytes(),
-                           times->plan.resident_pages.front(),
-                           times->plan.ring_slots,
-                           times->plan.group_pages,
-                           std::move(times->steps[index]),
-                           resident->steps[index].seconds,
-                           std::move(*same)};
-        told(row, *link);
+        const double resident_median = resident->steps[index].seconds.median;
+        DecodeBenchRow row{
+            context,
+            percent,
+            times->plan.regions.total_bytes(),
+            times->plan.resident_pages.front(),
+            times->plan.ring_slots,
+            times->plan.group_pages,
+            std::move(times->steps[index]),
+            resident->steps[index].seconds,
+            bench::predicted_seconds(times->plan, asked, {0.0, *link}, resident_median),
+            std::move(*same)};
+        told.row(row, *link);
         result.rows.push_back(std::move(row));
       }
     }
@@ -152,28 +168,15 @@ std::string decode_bench_line(const DecodeBenchRow& row, double link_bytes_s) {
 
 nlohmann::ordered_json decode_bench_json(const DecodeBenchRequest& request,
                                          const DecodeBenchResult& result) {
-  const auto spread = [](const bench::Spread& seconds) {
-    return nlohmann::ordered_json{{"min", seconds.min},
-                                  {"median", seconds.median},
-                                  {"max", seconds.max},
-                                  {"runs", seconds.runs}};
-  };
-  const auto type = [](kvspan_type_t id) {
-    const auto known = kv_type(id);
-    return known ? std::string(known->name) : std::to_string(id);
-  };
   nlohmann::ordered_json out;
-  out["geometry"] = {{"layers", request.layers},
-                     {"q_heads", request.layer.q_heads},
-                     {"kv_heads", request.layer.kv_heads},
-                     {"head_size_k", request.layer.head_size_k},
-                     {"head_size_v", request.layer.head_size_v},
-                     {"k_type", type(request.layer.k_type)},
-                     {"v_type", type(request.layer.v_type)},
-                     {"page_tokens", request.page_tokens}};
+  out["geometry"] = geometry_json(request.layer, request.layers, request.page_tokens);
   out["gap_ns"] = request.stream.gap_ns;
   out["waits_each_layer"] = request.wait_each_layer || request.stream.gap_ns != 0;
   out["link_bytes_s"] = result.link_bytes_s;
+  if (request.arenas != 0) {
+    out["arenas"] = sweep_json(result.arenas);
+    return out;
+  }
   out["rows"] = nlohmann::ordered_json::array();
   for (const DecodeBenchRow& row : result.rows) {
     const bench::StepTimes& times = row.times;
@@ -187,8 +190,9 @@ nlohmann::ordered_json decode_bench_json(const DecodeBenchRequest& request,
          {"group_pages", row.group_pages},
          {"streamed_bytes", times.bytes},
          {"streamed_pages", times.pages},
-         {"seconds", spread(times.seconds)},
-         {"resident_seconds", spread(row.resident_seconds)},
+         {"seconds", spread_json(times.seconds)},
+         {"resident_seconds", spread_json(row.resident_seconds)},
+         {"predicted_seconds", row.predicted_seconds},
          {"of_link", of_link(row, result.link_bytes_s)},
          {"over_bound", times.seconds.median / bound_seconds(row, result.link_bytes_s)},
          {"cpu_seconds_a_page", times.cpu.process},
