@@ -21,6 +21,7 @@ bench::StepCase step_case(const DecodeBenchRequest& request, std::uint64_t conte
   bench::StepCase asked;
   asked.layers = request.layers;
   asked.tokens = context;
+  asked.query_type = request.query_type;
   asked.rows_max = *std::max_element(request.widths.begin(), request.widths.end());
   asked.appended = 0;
   for (const std::uint32_t width : request.widths) {

@@ -33,6 +33,7 @@ bench::StepCase chunk_case(const PrefillBenchRequest& request,
   bench::StepCase asked;
   asked.layers = request.layers;
   asked.tokens = context;
+  asked.query_type = request.query_type;
   asked.appended = appended;
   asked.rows_max = 1;
   asked.chunk_rows = rows;

@@ -41,6 +41,7 @@ Result<DecodeBenchRequest> decode_request_of(const DecodeBenchOptions& options) 
   request.layer = *layer;
   request.contexts = std::move(*contexts);
   request.layers = options.target.layers;
+  request.query_type = query_type_of(options.target);
   request.page_tokens = options.target.page_tokens;
   request.widths = options.widths;
   request.host_percent = options.target.host_percent;

@@ -34,6 +34,7 @@ Result<PrefillBenchRequest> prefill_request_of(const PrefillBenchOptions& option
   request.layer = *layer;
   request.contexts = std::move(*contexts);
   request.layers = options.target.layers;
+  request.query_type = query_type_of(options.target);
   request.page_tokens = options.target.page_tokens;
   request.chunk_rows = options.chunk_rows;
   request.host_percent = options.target.host_percent;

@@ -70,6 +70,9 @@ void add_target(CLI::App& command, BenchTarget& target) {
       ->check(CLI::Range(0U, 100U));
   command.add_option("--k-type,--k", target.k_type, "Type of K")->capture_default_str();
   command.add_option("--v-type,--v", target.v_type, "Type of V")->capture_default_str();
+  command.add_option("--q-type", target.q_type, "Type of queries: f32, or f16 of the same values")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "f16"}));
   command.add_option("--page-tokens", target.page_tokens, "Tokens a page")
       ->capture_default_str()
       ->check(CLI::Range(1U, 65536U));
@@ -121,6 +124,10 @@ Result<LayerGeometry> layer_of(const BenchTarget& target) {
   return LayerGeometry{k_type->id, v_type->id, head_size, head_size, kv_heads, q_heads};
 }
 
+kvspan_type_t query_type_of(const BenchTarget& target) {
+  return target.q_type == "f16" ? KVSPAN_TYPE_F16 : KVSPAN_TYPE_F32;
+}
+
 Result<std::vector<std::uint64_t>> contexts_of(const BenchTarget& target) {
   std::vector<std::uint64_t> contexts;
   for (const std::string& context : target.contexts) {
@@ -145,6 +152,7 @@ nlohmann::ordered_json target_json(const OpenedPlugin& opened, const BenchTarget
                    {"version", note.version},
                    {"build_id", note.build_id},
                    {"options", target.plugin_options}};
+  out["q_type"] = target.q_type;
   out["device"] = opened.backend().info().name;
   return out;
 }

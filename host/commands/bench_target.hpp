@@ -31,6 +31,7 @@ struct BenchTarget {
   std::vector<std::uint32_t> host_percent = {100};
   std::string k_type = "q8_0";
   std::string v_type = "q4_0";
+  std::string q_type = "f32";
   std::uint32_t page_tokens = 256;
   std::uint32_t group_pages = 0;
   std::string commit;
@@ -49,6 +50,9 @@ void add_plugin_options(CLI::App& command, BenchTarget& target);
 
 // Errors: invalid_argument for a geometry or type that is not known.
 [[nodiscard]] Result<LayerGeometry> layer_of(const BenchTarget& target);
+
+// Of queries.
+[[nodiscard]] kvspan_type_t query_type_of(const BenchTarget& target);
 
 // The contexts in tokens. Errors: invalid_argument.
 [[nodiscard]] Result<std::vector<std::uint64_t>> contexts_of(const BenchTarget& target);

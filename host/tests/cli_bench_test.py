@@ -96,6 +96,16 @@ class BenchDecode(ToolCase):
             with self.subTest(more=more):
                 self.refused(WRONG_INPUT, ["--arenas"], *SMALL, *more)
 
+    def test_queries_of_16_bits(self) -> None:
+        for plugin in PLUGINS:
+            for name, more in (("decode", ("--rows", 3, "--steps", 1)),
+                               ("prefill", ("--rows", 40, "--turns", 1, "--timed", 1))):
+                with self.subTest(plugin=plugin, name=name):
+                    said = self.json_of("bench", name, *SMALL[2:8], "--plugin", plugin, "--context", 300,
+                                        "--q-type", "f16", *more)
+                    self.assertEqual(said["q_type"], "f16")
+                    self.assertIn("memcmp of ", said["rows"][0]["check"])
+
     def test_options_reach_the_plugin(self) -> None:
         said = self.json_of(*SMALL, "--context", 256, "--option", "threads=1",
                             "--option", "link_bytes_s=40000000")
