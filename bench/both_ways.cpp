@@ -3,7 +3,6 @@
 #include "kvspan/bench/both_ways.hpp"
 
 #include "kvspan/bench/line.hpp"
-#include "kvspan/bench/random_pages.hpp"
 
 #include <cstring>
 #include <utility>
@@ -103,9 +102,9 @@ Result<BothWays> both_ways(const Backend& backend,
       return tl::unexpected(*problem);
     }
   }
-  auto* const floats = reinterpret_cast<float*>(above->address);
-  for (std::uint64_t index = 0; index < bytes / sizeof(float); ++index) {
-    floats[index] = noise(0x62, index);
+  auto* const words = reinterpret_cast<std::uint64_t*>(above->address);
+  for (std::uint64_t index = 0; index < bytes / sizeof *words; ++index) {
+    words[index] = (index + 1) * 0x9e3779b97f4a7c15ULL;
   }
   Way up{std::move(*up_line), above->memory.get(), target->get(), {}, {}};
   Way down{std::move(*down_line), source->get(), below->memory.get(), {}, {}};

@@ -63,8 +63,10 @@ Result<std::vector<SweepPoint>> sweep_arenas(const Backend& backend,
     return tl::unexpected(resident ? resident_case.error() : resident.error());
   }
   bench::StepCase with = asked;
-  with.stream.attend_bytes_s =
-      attended_bytes_s(pages, asked, resident->steps.front().seconds.median);
+  if (with.stream.attend_bytes_s == 0) {  // no calibration
+    with.stream.attend_bytes_s =
+        attended_bytes_s(pages, asked, resident->steps.front().seconds.median);
+  }
   const auto least = smallest_arena(backend, pages, with);
   if (!least) {
     return tl::unexpected(least.error());

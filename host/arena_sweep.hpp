@@ -27,8 +27,8 @@ struct SweepPoint {
 };
 
 // `points` arenas, at least 2, evenly from the plan's minimum to the resident one, each with the
-// best placement for a link of `link` and attention as fast as the resident run's. `told` after
-// each. Errors: the session's; internal where a value or a count of bytes is wrong.
+// best placement for what `asked.stream` says, attention as fast as the resident run's unless told.
+// `told` after each. Errors: the session's; internal where a value or a count of bytes is wrong.
 [[nodiscard]] Result<std::vector<SweepPoint>> sweep_arenas(
     const Backend& backend,
     const bench::RandomPages& pages,

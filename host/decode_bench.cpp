@@ -6,6 +6,7 @@
 #include "kvspan/bench/link_rate.hpp"
 
 #include "bench_json.hpp"
+#include "calibration.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -39,6 +40,14 @@ std::vector<bench::Steps> steps_of(const DecodeBenchRequest& request) {
     steps.push_back({width, static_cast<int>(request.timed_steps)});
   }
   return steps;
+}
+
+// The placement is by what is known of the device: its calibration, else the measured rate alone.
+void tell_of_link(const DecodeBenchRequest& request, double link_bytes_s, StreamOptions& stream) {
+  stream.link_bytes_s = static_cast<std::uint64_t>(link_bytes_s);
+  if (request.calibration) {
+    apply_calibration(*request.calibration, stream);
+  }
 }
 
 // Seconds that the step cannot be shorter than: the link's, or those of attention.
@@ -83,10 +92,11 @@ Result<DecodeBenchResult> bench_decode(const Backend& backend,
     return tl::unexpected(link.error());
   }
   DecodeBenchResult result{*link, {}, {}};
+  const Link predicted_link = request.calibration ? request.calibration->upload : Link{0.0, *link};
   const std::vector<bench::Steps> steps = steps_of(request);
   if (request.arenas != 0) {
     bench::StepCase asked = step_case(request, request.contexts.front());
-    asked.stream.link_bytes_s = static_cast<std::uint64_t>(*link);
+    tell_of_link(request, *link, asked.stream);
     auto arenas = sweep_arenas(
         backend, *pages, asked, steps.front(), request.arenas, [&](const SweepPoint& point) {
           told.arena(point, *link);
@@ -99,7 +109,7 @@ Result<DecodeBenchResult> bench_decode(const Backend& backend,
   }
   for (const std::uint64_t context : request.contexts) {
     bench::StepCase asked = step_case(request, context);
-    asked.stream.link_bytes_s = static_cast<std::uint64_t>(*link);
+    tell_of_link(request, *link, asked.stream);
     const auto resident = bench::time_resident(backend, *pages, asked, steps);
     if (!resident) {
       return tl::unexpected(resident.error());
@@ -124,7 +134,7 @@ Result<DecodeBenchResult> bench_decode(const Backend& backend,
             times->plan.group_pages,
             std::move(times->steps[index]),
             resident->steps[index].seconds,
-            bench::predicted_seconds(times->plan, asked, {0.0, *link}, resident_median),
+            bench::predicted_seconds(times->plan, asked, predicted_link, resident_median),
             std::move(*same)};
         told.row(row, *link);
         result.rows.push_back(std::move(row));
@@ -173,6 +183,7 @@ nlohmann::ordered_json decode_bench_json(const DecodeBenchRequest& request,
   out["geometry"] = geometry_json(request.layer, request.layers, request.page_tokens);
   out["gap_ns"] = request.stream.gap_ns;
   out["waits_each_layer"] = request.wait_each_layer || request.stream.gap_ns != 0;
+  out["calibration"] = calibration_json(request.calibration);
   out["link_bytes_s"] = result.link_bytes_s;
   if (request.arenas != 0) {
     out["arenas"] = sweep_json(result.arenas);

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,11 @@ struct DecodeBenchRequest {
   LayerGeometry layer;
   std::uint32_t layers = 16;
   std::uint32_t page_tokens = 256;
-  kvspan_type_t query_type = KVSPAN_TYPE_F32;  // or F16
-  std::vector<std::uint64_t> contexts;         // tokens
-  std::vector<std::uint32_t> widths;           // rows a step
-  std::vector<std::uint32_t> host_percent;     // pages of each layer that are not resident
+  kvspan_type_t query_type = KVSPAN_TYPE_F32;    // or F16
+  std::optional<DeviceCalibration> calibration;  // else the link is measured and nothing else known
+  std::vector<std::uint64_t> contexts;           // tokens
+  std::vector<std::uint32_t> widths;             // rows a step
+  std::vector<std::uint32_t> host_percent;       // pages of each layer that are not resident
   std::uint32_t arenas = 0;  // not 0: so many arenas in place of shares, of one context and width
   StreamOptions stream;
   std::uint32_t timed_steps = 9;

@@ -6,6 +6,7 @@
 #include "kvspan/bench/link_rate.hpp"
 
 #include "bench_json.hpp"
+#include "calibration.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -17,11 +18,11 @@ namespace kvspan::host {
 
 namespace {
 
-// Groups of at most 16 MiB each way, a twelfth of a second long in all.
+// Groups of at most 8 MiB each way, a twelfth of a second long in all.
 Result<bench::BothWays> time_both_ways(const Backend& backend, double link_bytes_s) {
   constexpr std::uint64_t kGroups = 16;
   constexpr std::uint64_t kGrain = 4096;
-  const double group = std::clamp(link_bytes_s / 12 / kGroups, 65536.0, 16.0 * (1U << 20));
+  const double group = std::clamp(link_bytes_s / 12 / kGroups, 65536.0, 8.0 * (1U << 20));
   return bench::both_ways(backend, static_cast<std::uint64_t>(group) / kGrain * kGrain, kGroups);
 }
 
@@ -46,7 +47,10 @@ bench::StepCase chunk_case(const PrefillBenchRequest& request,
   return asked;
 }
 
-PrefillBenchRow row_of(bench::ChunkTimes times, const bench::StepCase& asked, double link_bytes_s) {
+PrefillBenchRow row_of(bench::ChunkTimes times,
+                       const bench::StepCase& asked,
+                       double link_bytes_s,
+                       const Link& predicted_link) {
   std::vector<double> seconds;
   std::vector<double> resident;
   std::vector<double> link;
@@ -60,7 +64,7 @@ PrefillBenchRow row_of(bench::ChunkTimes times, const bench::StepCase& asked, do
     bench::StepCase behind = asked;
     behind.tokens = chunk.context;
     predicted.push_back(
-        bench::predicted_seconds(times.plan, behind, {0.0, link_bytes_s}, chunk.resident_seconds));
+        bench::predicted_seconds(times.plan, behind, predicted_link, chunk.resident_seconds));
   }
   PrefillBenchRow row;
   row.chunk_rows = asked.chunk_rows;
@@ -109,6 +113,9 @@ Result<PrefillBenchResult> bench_prefill(
       for (const std::uint32_t percent : request.host_percent) {
         bench::StepCase asked = chunk_case(request, context, rows, percent);
         asked.stream.link_bytes_s = static_cast<std::uint64_t>(*link);
+        if (request.calibration) {
+          apply_calibration(*request.calibration, asked.stream);
+        }
         const auto arena = bench::arena_for(backend, *pages, asked);
         if (!arena) {
           return tl::unexpected(arena.error());
@@ -118,7 +125,11 @@ Result<PrefillBenchResult> bench_prefill(
         if (!times) {
           return tl::unexpected(std::move(times).error());
         }
-        PrefillBenchRow row = row_of(std::move(*times), asked, *link);
+        PrefillBenchRow row =
+            row_of(std::move(*times),
+                   asked,
+                   *link,
+                   request.calibration ? request.calibration->upload : Link{0.0, *link});
         row.host_percent = percent;
         told(row);
         result.rows.push_back(std::move(row));
@@ -174,6 +185,7 @@ nlohmann::ordered_json prefill_bench_json(const PrefillBenchRequest& request,
                                           const PrefillBenchResult& result) {
   nlohmann::ordered_json out;
   out["geometry"] = geometry_json(request.layer, request.layers, request.page_tokens);
+  out["calibration"] = calibration_json(request.calibration);
   out["link_bytes_s"] = result.link_bytes_s;
   const bench::BothWays& ways = result.both_ways;
   out["both_ways"] = {{"bytes", ways.bytes},

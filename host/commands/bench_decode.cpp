@@ -2,6 +2,7 @@
 // `kvspan bench decode`: what streaming costs on this machine, without a model. Every timed run
 // counts its bytes and has the outputs of the resident run, bit for bit, or the command fails.
 #include "bench_target.hpp"
+#include "calibration.hpp"
 #include "decode_bench.hpp"
 #include "report.hpp"
 
@@ -54,7 +55,7 @@ Result<DecodeBenchRequest> decode_request_of(const DecodeBenchOptions& options) 
 }
 
 Result<void> run_decode(const DecodeBenchOptions& options, const GlobalOptions& global) {
-  const auto request = decode_request_of(options);
+  auto request = decode_request_of(options);
   if (!request) {
     return tl::unexpected(request.error());
   }
@@ -62,6 +63,11 @@ Result<void> run_decode(const DecodeBenchOptions& options, const GlobalOptions& 
   if (!opened) {
     return tl::unexpected(std::move(opened).error());
   }
+  auto calibration = load_if_named(options.target.calibration, opened->backend());
+  if (!calibration) {
+    return tl::unexpected(std::move(calibration).error());
+  }
+  request->calibration = *calibration;
   auto json = JsonFile::open_if_named(options.target.json);
   if (!json) {
     return tl::unexpected(std::move(json).error());

@@ -3,6 +3,7 @@
 // chunk counts its bytes both ways and has the outputs of the resident run, bit for bit, or the
 // command fails.
 #include "bench_target.hpp"
+#include "calibration.hpp"
 #include "prefill_bench.hpp"
 #include "report.hpp"
 
@@ -44,7 +45,7 @@ Result<PrefillBenchRequest> prefill_request_of(const PrefillBenchOptions& option
 }
 
 Result<void> run_prefill(const PrefillBenchOptions& options, const GlobalOptions& global) {
-  const auto request = prefill_request_of(options);
+  auto request = prefill_request_of(options);
   if (!request) {
     return tl::unexpected(request.error());
   }
@@ -52,6 +53,11 @@ Result<void> run_prefill(const PrefillBenchOptions& options, const GlobalOptions
   if (!opened) {
     return tl::unexpected(std::move(opened).error());
   }
+  auto calibration = load_if_named(options.target.calibration, opened->backend());
+  if (!calibration) {
+    return tl::unexpected(std::move(calibration).error());
+  }
+  request->calibration = *calibration;
   auto json = JsonFile::open_if_named(options.target.json);
   if (!json) {
     return tl::unexpected(std::move(json).error());

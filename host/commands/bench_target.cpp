@@ -51,12 +51,21 @@ void add_plugin_options(CLI::App& command, BenchTarget& target) {
   command.add_option("--device", target.device, "Number of its device")->capture_default_str();
 }
 
-void add_target(CLI::App& command, BenchTarget& target) {
-  add_plugin_options(command, target);
+void add_layer_options(CLI::App& command, BenchTarget& target) {
   command
       .add_option(
           "--geometry", target.geometry, "A = 24/4/256, B = 32/8/128, or heads/KV heads/size")
       ->capture_default_str();
+  command.add_option("--k-type,--k", target.k_type, "Type of K")->capture_default_str();
+  command.add_option("--v-type,--v", target.v_type, "Type of V")->capture_default_str();
+  command.add_option("--page-tokens", target.page_tokens, "Tokens a page")
+      ->capture_default_str()
+      ->check(CLI::Range(1U, 65536U));
+}
+
+void add_target(CLI::App& command, BenchTarget& target) {
+  add_plugin_options(command, target);
+  add_layer_options(command, target);
   command.add_option("--layers", target.layers, "Layers with KV")
       ->capture_default_str()
       ->check(CLI::Range(1U, 4096U));
@@ -68,17 +77,15 @@ void add_target(CLI::App& command, BenchTarget& target) {
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::Range(0U, 100U));
-  command.add_option("--k-type,--k", target.k_type, "Type of K")->capture_default_str();
-  command.add_option("--v-type,--v", target.v_type, "Type of V")->capture_default_str();
   command.add_option("--q-type", target.q_type, "Type of queries: f32, or f16 of the same values")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "f16"}));
-  command.add_option("--page-tokens", target.page_tokens, "Tokens a page")
-      ->capture_default_str()
-      ->check(CLI::Range(1U, 65536U));
   command.add_option("--group-pages", target.group_pages, "Pages a fetch; 0 = chosen")
       ->capture_default_str()
       ->check(CLI::Range(0U, 1024U));
+  command.add_option("--calibration",
+                     target.calibration,
+                     "File that `bench link` wrote: placements and predictions are by its numbers");
   command.add_option("--commit", target.commit, "Written into the JSON");
   command.add_option("--json", target.json, "Write everything as JSON to this file, - for stdout");
 }

@@ -34,12 +34,16 @@ struct BenchTarget {
   std::string q_type = "f32";
   std::uint32_t page_tokens = 256;
   std::uint32_t group_pages = 0;
+  std::string calibration;
   std::string commit;
   std::string json;
 };
 
 // `target` outlives the command.
 void add_target(CLI::App& command, BenchTarget& target);
+
+// --geometry, types and page size alone.
+void add_layer_options(CLI::App& command, BenchTarget& target);
 
 // --plugin, --option and --device alone.
 void add_plugin_options(CLI::App& command, BenchTarget& target);
