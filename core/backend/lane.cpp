@@ -2,6 +2,8 @@
 // Lanes: queues, timelines and the order in which waits may be submitted.
 #include "kvspan/core/backend/lane.hpp"
 
+#include "memory/guarded_call.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <utility>
@@ -31,8 +33,8 @@ struct Lanes::State {
 
   ~State() { (void)close(); }
 
-  // Gives everything back; returns the fences that somebody else's work still names.
-  std::vector<kvspan_fence_t*> close() {
+  // Gives everything back; returns the fences that somebody else's work still names, else null.
+  std::array<kvspan_fence_t*, kLaneCount> close() noexcept {
     const BackendTables& tables = backend.tables();
     for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
       if (queues[lane] != nullptr) {
@@ -40,11 +42,10 @@ struct Lanes::State {
         (void)tables.queue->destroy(std::exchange(queues[lane], nullptr), nullptr);
       }
     }
-    std::vector<kvspan_fence_t*> named;
-    for (kvspan_fence_t*& slot : fences) {
-      kvspan_fence_t* const fence = std::exchange(slot, nullptr);
-      if (fence != nullptr && tables.fence->destroy(fence, nullptr) == KVSPAN_E_BUSY) {
-        named.push_back(fence);
+    std::array<kvspan_fence_t*, kLaneCount> named = std::exchange(fences, {});
+    for (kvspan_fence_t*& fence : named) {
+      if (fence != nullptr && tables.fence->destroy(fence, nullptr) != KVSPAN_E_BUSY) {
+        fence = nullptr;
       }
     }
     return named;
@@ -52,7 +53,7 @@ struct Lanes::State {
 
   // A lane whose fence is healthy ends with its last value. One whose fence failed ends with an
   // empty copy, which may be refused for a moment.
-  Result<void> drain(std::size_t lane) {
+  Result<void> drain(std::size_t lane) noexcept {
     if (fences[lane] == nullptr) {  // making the lanes ended here: nothing was submitted
       return {};
     }
@@ -62,9 +63,10 @@ struct Lanes::State {
     if (reached == KVSPAN_OK) {
       return {};
     }
-    Result<void> drained = drain_failed(lane);
+    const auto drain_once = [&] { return drain_failed(lane); };
+    Result<void> drained = guarded_call("draining", drain_once);
     for (int more = 1; more < kDrainTries && !drained; ++more) {
-      drained = drain_failed(lane);
+      drained = guarded_call("draining", drain_once);
     }
     return drained;
   }
@@ -268,8 +270,13 @@ bool Lanes::cancel_requested() const {
   return std::atomic_ref<std::uint32_t>(*state_->cancel_word).load(std::memory_order_acquire) != 0;
 }
 
-std::vector<kvspan_fence_t*> Lanes::close() {
-  return state_->close();
+void Lanes::close(std::vector<kvspan_fence_t*>& named) {
+  named.reserve(named.size() + kLaneCount);
+  for (kvspan_fence_t* const fence : state_->close()) {
+    if (fence != nullptr) {
+      named.push_back(fence);
+    }
+  }
 }
 
 Result<void> Lanes::drain() {

@@ -66,6 +66,8 @@ Result<std::uint64_t> Reservations::reserve(const kvspan_device_table_t& table,
   const std::uint64_t before_bytes = alone                    ? 0
                                      : known == owners_.end() ? device_bytes_
                                                               : known->second.before_bytes;
+  std::map<const void*, Owner> owner_to_be;  // made before the device is asked
+  owner_to_be.try_emplace(owner, Owner{asked, before_bytes});
   if (alone || !holds(held_, asked)) {
     ReservedSubmits all = asked;
     for (const auto& [other, of] : owners_) {
@@ -86,7 +88,8 @@ Result<std::uint64_t> Reservations::reserve(const kvspan_device_table_t& table,
     held_ = std::move(all);
     device_bytes_ = prepared.device_bytes;
   }
-  owners_.insert_or_assign(owner, Owner{asked, before_bytes});
+  owners_.erase(owner);
+  owners_.merge(owner_to_be);
   return device_bytes_ - std::min(device_bytes_, before_bytes);
 }
 

@@ -56,11 +56,17 @@ Result<void> HostPages::grow(std::size_t of_class) {
   chunk->of_class = of_class;
   std::memset(chunk->address, 0, shape.chunk_bytes);
   const auto number = static_cast<std::uint32_t>(chunks_.size());
+  std::vector<HostBlock>& free = free_[of_class];
+  // Room first, then nothing fails any more, nor does giving blocks back: all of a class fit.
+  free.reserve(free.capacity() + shape.blocks);
+  if (chunks_.size() == chunks_.capacity()) {
+    chunks_.reserve(2 * chunks_.size() + 1);
+  }
   memories_.emplace(chunk->memory.get(), shape.chunk_bytes);
   chunks_.push_back(std::move(*chunk));
   allocated_bytes_ += shape.chunk_bytes;
   for (std::uint32_t index = shape.blocks; index-- > 0;) {
-    free_[of_class].push_back({number, index});
+    free.push_back({number, index});
   }
   return {};
 }
@@ -117,7 +123,7 @@ Result<HostBlock> HostPages::acquire(std::size_t of_class) {
   return block;
 }
 
-void HostPages::release(HostBlock block) {
+void HostPages::release(HostBlock block) noexcept {
   const std::size_t of_class = chunks_[block.chunk].of_class;
   free_[of_class].push_back(block);
   held_bytes_ -= options_.classes[of_class].chunk.block_bytes;

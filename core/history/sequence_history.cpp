@@ -2,6 +2,8 @@
 // SequenceHistory: commits that do not block, and what a failure makes of them.
 #include "kvspan/core/history/sequence_history.hpp"
 
+#include "on_exit.hpp"
+
 #include <algorithm>
 
 namespace kvspan {
@@ -40,15 +42,20 @@ Result<void> SequenceHistory::reserve(HostPages& pages, std::uint64_t tokens) {
   for (std::size_t index = 0; index < kept_.size(); ++index) {
     Kept& kept = kept_[index];
     while (kept.first_page + kept.blocks.size() < needed) {
+      for (const std::uint32_t layer : kept.layers) {
+        hazards_[layer].resize(kept.blocks.size() + 1);  // before the block, whose they are then
+      }
       const auto block = pages.acquire(index);
       if (!block) {
         return tl::unexpected(block.error());
       }
+      OnExit undone([&] { pages.release(*block); });
       kept.blocks.push_back(*block);
-      for (const std::uint32_t layer : kept.layers) {
-        hazards_[layer].emplace_back();
-      }
+      undone.dismiss();
     }
+  }
+  if (unproven_.size() == unproven_.capacity()) {
+    unproven_.reserve(2 * unproven_.size() + 1);
   }
   return {};
 }
@@ -139,8 +146,8 @@ std::uint64_t SequenceHistory::truncation_limit() const {
 }
 
 void SequenceHistory::commit(std::uint64_t tokens, const Moment& published) {
+  unproven_.push_back({committed_tokens_ + tokens, published});
   committed_tokens_ += tokens;
-  unproven_.push_back({committed_tokens_, published});
   promise();
 }
 
@@ -160,10 +167,11 @@ void SequenceHistory::load(std::uint64_t tokens) {
 }
 
 void SequenceHistory::prove(const Moment& reached) {
-  while (!unproven_.empty() && is_reached(unproven_.front().published, reached)) {
-    durable_tokens_ = unproven_.front().tokens;
-    unproven_.pop_front();
+  auto newer = unproven_.begin();
+  for (; newer != unproven_.end() && is_reached(newer->published, reached); ++newer) {
+    durable_tokens_ = newer->tokens;
   }
+  unproven_.erase(unproven_.begin(), newer);
 }
 
 void SequenceHistory::truncate(std::uint64_t tokens) {

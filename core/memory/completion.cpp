@@ -3,6 +3,8 @@
 // about the work behind it, so then the lanes are drained.
 #include "kvspan/core/memory/completion.hpp"
 
+#include "memory/guarded_call.hpp"
+
 #include <string>
 #include <utility>
 
@@ -51,7 +53,8 @@ Completion::~Completion() {
 }
 
 void Completion::finish() noexcept {
-  if (recorded_ && !is_over() && !wait_until(*lanes_, hazard_.before_write())) {
+  const auto wait = [this] { return wait_until(*lanes_, hazard_.before_write()); };
+  if (recorded_ && !is_over() && !guarded_call("waiting for the end of work", wait)) {
     (void)lanes_->drain();  // sticky errors only: then nothing of the device runs any more
   }
 }

@@ -4,10 +4,10 @@
 #include "kvspan/core/memory/executor.hpp"
 
 #include "memory/guarded_call.hpp"
+#include "on_exit.hpp"
 
 #include <algorithm>
 #include <mutex>
-#include <string>
 #include <tuple>
 #include <utility>
 
@@ -81,7 +81,7 @@ bool same_region(const Binding& left, const Binding& right) {
 }
 
 Error refused(Errc code, const char* why) {
-  return error_of(code, std::string("executor: ") + why, "executor");
+  return told(code, {"executor: ", why}, "executor");
 }
 
 Result<std::vector<Binding>> bindings_of(const std::vector<Lease>& leases) {
@@ -193,7 +193,7 @@ Result<void> Executor::capture(Executable& executable,
   if (!executable) {
     return tl::unexpected(refused(Errc::invalid_argument, "nothing was captured; capture first"));
   }
-  auto bindings = bindings_of(leases);
+  auto bindings = guarded_call("capturing", [&] { return bindings_of(leases); });
   if (!bindings) {
     return tl::unexpected(std::move(bindings).error());
   }
@@ -219,9 +219,13 @@ bool Executor::matches(std::span<const Binding> bindings, std::uint64_t revision
 }
 
 Result<Pin> Executor::acquire(std::span<const Binding> bindings, std::uint64_t revision) {
-  const std::vector<Binding> wanted = normalised(bindings);
+  auto wanted = guarded_call(
+      "pinning", [&]() -> Result<std::vector<Binding>> { return normalised(bindings); });
+  if (!wanted) {
+    return tl::unexpected(std::move(wanted).error());
+  }
   const std::lock_guard<std::mutex> lock(state_->mutex);
-  if (!state_->held || state_->revision != revision || state_->bindings != wanted) {
+  if (!state_->held || state_->revision != revision || state_->bindings != *wanted) {
     return tl::unexpected(refused(
         Errc::not_found, "nothing of these bindings and this revision; retire and capture again"));
   }
@@ -245,15 +249,20 @@ Result<Retirement> Executor::retire() {
   if (state.pins != 0) {
     return Retirement::pending;
   }
-  state.in_callback = true;
   const Moment end = state.busy_until;
-  lock.unlock();
-  Result<void> outcome = state.wait(end);
-  if (outcome) {
-    outcome = state.executable.destroy();
+  Result<void> outcome;
+  {
+    state.in_callback = true;
+    const OnExit back([&] {
+      lock.lock();
+      state.in_callback = false;
+    });
+    lock.unlock();
+    outcome = state.wait(end);
+    if (outcome) {
+      outcome = state.executable.destroy();
+    }
   }
-  lock.lock();
-  state.in_callback = false;
   if (!outcome) {
     return tl::unexpected(std::move(outcome).error());
   }
@@ -265,11 +274,16 @@ Result<Retirement> Executor::retire() {
 }
 
 Result<Retirement> Executor::retire(std::span<const Binding> changed) {
-  const std::vector<Binding> held = bindings();
-  const bool touched = std::any_of(changed.begin(), changed.end(), [&](const Binding& each) {
+  const auto is_held = [this](const Binding& each) {
+    const std::vector<Binding>& held = state_->bindings;
     return std::any_of(
         held.begin(), held.end(), [&](const Binding& own) { return same_region(own, each); });
-  });
+  };
+  bool touched = false;
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    touched = std::any_of(changed.begin(), changed.end(), is_held);
+  }
   return touched ? retire() : Result<Retirement>(Retirement::unchanged);
 }
 

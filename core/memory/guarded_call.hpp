@@ -1,30 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of somebody else's code, whose failures are values here whatever they are there: returned,
-// thrown, or out of memory. Private to core/memory.
+// Calls whose failures are values here whatever they are there: returned, thrown, or out of memory.
+// Nothing on the way to such a value throws again, however little memory there is: the words are
+// the first to go. Private to core.
 #pragma once
 
 #include "kvspan/core/error.hpp"
 
-#include <exception>
-#include <new>
-#include <string>
+#include <initializer_list>
+#include <string_view>
 #include <utility>
 
 namespace kvspan {
 
-// What `call` returns; host_memory where it ran out, internal with its own words where it threw.
-// `doing` names it in words: "prepare of the draft".
+// An error whose message is `parts`, one behind the other; the code's own word where there is no
+// memory for them. Any thread.
+[[nodiscard]] Error told(Errc code,
+                         std::initializer_list<std::string_view> parts,
+                         std::string_view component = {}) noexcept;
+
+// The exception that is being handled, as a value: host_memory where it ran out, else internal with
+// its own words. `doing` names in words what threw: "prepare of the draft". Any thread.
+[[nodiscard]] Error thrown_error(const char* doing) noexcept;
+
+// What `call` returns, or what it threw.
 template <class Call>
-[[nodiscard]] auto guarded_call(const std::string& doing, Call&& call) -> decltype(call()) {
+[[nodiscard]] auto guarded_call(const char* doing, Call&& call) -> decltype(call()) {
   try {
     return std::forward<Call>(call)();
-  } catch (const std::bad_alloc&) {
-    return tl::unexpected(
-        Error{Errc::host_memory, doing + " ran out of host memory; free some, then try again"});
-  } catch (const std::exception& thrown) {
-    return tl::unexpected(Error{Errc::internal, doing + " threw: " + thrown.what()});
   } catch (...) {
-    return tl::unexpected(Error{Errc::internal, doing + " threw what is no std::exception"});
+    return tl::unexpected(thrown_error(doing));
   }
 }
 

@@ -3,6 +3,7 @@
 // way have ended, one submit does all of it. Else the resident run first, then a wave a group as
 // groups arrive, the tail with the last of them; then the splits fold in ascending order. One
 // sequence after another on the compute lane.
+#include "calls.hpp"
 #include "sequence_call.hpp"
 #include "state.hpp"
 #include "wave.hpp"
@@ -218,7 +219,7 @@ Result<std::uint64_t> SessionState::attend_at_once(LayerAttention& attention,
   std::size_t slots = tail_pages(part.rows, page_tokens());
   if (streams(layer, part)) {
     do {
-      auto fetched = prefetch->next();
+      auto fetched = prefetch->next(part.sequence, layer);
       if (!fetched) {
         return tl::unexpected(std::move(fetched).error());
       }
@@ -263,7 +264,7 @@ Result<std::uint64_t> SessionState::attend_in_waves(LayerAttention& attention,
     read_resident(layer, part, *read);
   }
   for (;;) {
-    auto fetched = prefetch->next();
+    auto fetched = prefetch->next(part.sequence, layer);
     if (!fetched) {
       return tl::unexpected(std::move(fetched).error());
     }
@@ -308,8 +309,9 @@ Result<std::uint64_t> SessionState::attend_sequence(std::uint32_t layer,
                                                       : attend_in_waves(attention, layer, part);
 }
 
-Result<kvspan_point_t> Session::attend(std::uint32_t layer, const AttendRows& rows) {
-  SessionState& state = *state_;
+Result<kvspan_point_t> unguarded::attend(SessionState& state,
+                                         std::uint32_t layer,
+                                         const AttendRows& rows) {
   const bool in_order =
       state.step && state.step->layers_written == layer + 1 && state.step->layers_attended == layer;
   if (!in_order) {
@@ -364,8 +366,7 @@ Result<void> SessionState::check_own(const kvspan_point_t& point) const {
       "point"));
 }
 
-Result<void> Session::wait(const kvspan_point_t& point) {
-  SessionState& state = *state_;
+Result<void> unguarded::wait(SessionState& state, const kvspan_point_t& point) {
   if (auto own = state.check_own(point); !own) {
     return own;
   }

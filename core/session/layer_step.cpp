@@ -2,7 +2,9 @@
 // A layer's new rows: encoded into their pages on the device, then sent down to the host behind
 // that encode.
 #include "byte_runs.hpp"
+#include "calls.hpp"
 #include "copy_parts.hpp"
+#include "on_exit.hpp"
 #include "state.hpp"
 
 #include <algorithm>
@@ -54,15 +56,16 @@ Result<std::uint64_t> SessionState::copy(LaneId lane,
   }
   Result<std::uint64_t> value;
   bool begun = false;
+  // What was enqueued writes into places that the caller takes for untouched.
+  OnExit spoilt([&] { failed = failed || begun; });
   for (const std::vector<kvspan_segment_t>& part : copy_parts(segments, limits)) {
     value = submit_of(part);
     if (!value) {
-      // What was enqueued writes into places that the caller takes for untouched.
-      failed = failed || begun;
       return value;
     }
     begun = true;
   }
+  spoilt.dismiss();
   return value;
 }
 
@@ -236,8 +239,7 @@ Result<void> SessionState::write_layer(std::uint32_t layer, const WriteRows& row
   return {};
 }
 
-Result<void> Session::write(std::uint32_t layer, const WriteRows& rows) {
-  SessionState& state = *state_;
+Result<void> unguarded::write(SessionState& state, std::uint32_t layer, const WriteRows& rows) {
   const bool in_order = state.step && state.step->layers_written == layer &&
                         state.step->layers_attended == layer && layer < state.plan.pages.size();
   if (!in_order) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loading: a sequence's history from encoded pages that somebody kept. Host pages first, then the
 // resident ones go up; a begun page that is not resident is fetched by the first write, as always.
+#include "calls.hpp"
+#include "memory/guarded_call.hpp"
+#include "on_exit.hpp"
 #include "state.hpp"
 
 #include <algorithm>
@@ -60,8 +63,10 @@ Result<void> SessionState::fill_pages(SequenceHistory& history,
   return {};
 }
 
-Result<void> Session::load(SequenceId sequence, std::uint64_t tokens, const PageSource& source) {
-  SessionState& state = *state_;
+Result<void> unguarded::load(SessionState& state,
+                             SequenceId sequence,
+                             std::uint64_t tokens,
+                             const PageSource& source) {
   if (auto checked = state.check_load(sequence, tokens); !checked) {
     return checked;
   }
@@ -75,10 +80,9 @@ Result<void> Session::load(SequenceId sequence, std::uint64_t tokens, const Page
   state.drop_primed();
   state.tails->forget(sequence, 0);  // rows of a step that was given up may lie there
   SequenceHistory& history = state.sequences[sequence].history;
+  OnExit emptied([&] { history.release(*state.host); });
   history.release(*state.host, tokens);
-  auto filled = state.fill_pages(history, tokens, source);
-  if (!filled) {
-    history.release(*state.host);
+  if (auto filled = state.fill_pages(history, tokens, source); !filled) {
     return filled;
   }
   history.load(tokens);
@@ -86,15 +90,18 @@ Result<void> Session::load(SequenceId sequence, std::uint64_t tokens, const Page
   std::fill(state.sequences[sequence].missing.begin(),
             state.sequences[sequence].missing.end(),
             kAllPages);
-  auto brought = state.refill(sequence);
-  if (brought && state.sequences[sequence].filled != 0) {
-    brought = state.lanes->wait(LaneId::upload, state.sequences[sequence].filled);
-  }
+  // Nothing is left in flight: pages that are given back are nobody's.
+  auto brought = guarded_call("bringing resident pages", [&] {
+    auto refilled = state.refill(sequence);
+    return refilled && state.sequences[sequence].filled != 0
+               ? state.lanes->wait(LaneId::upload, state.sequences[sequence].filled)
+               : refilled;
+  });
   if (!brought) {
-    brought = tl::unexpected(state.fail_step(std::move(brought).error()));
-    history.release(*state.host);
+    return tl::unexpected(state.fail_step(std::move(brought).error()));
   }
-  return brought;
+  emptied.dismiss();
+  return {};
 }
 
 }  // namespace kvspan

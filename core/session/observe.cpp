@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The policy in a running session: what was counted since the last observation, its decision, and
 // the move where it decides on one.
+#include "calls.hpp"
 #include "state.hpp"
 
 #include <algorithm>
@@ -165,8 +166,7 @@ Result<Decision> SessionState::observe(const StepObservation& seen) {
   return std::move(decision);
 }
 
-Result<Decision> Session::observe(const StepObservation& seen) {
-  SessionState& state = *state_;
+Result<Decision> unguarded::observe(SessionState& state, const StepObservation& seen) {
   if (auto between = state.check_between_steps(); !between) {
     return tl::unexpected(std::move(between).error());
   }

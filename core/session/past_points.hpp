@@ -29,11 +29,11 @@ class PastPoints {
   // The lane that ends: its fence, of whose values those up to `reached` were, and none behind
   // `last`. It began where the one before it ended.
   void add(const kvspan_fence_t* fence, std::uint64_t reached, std::uint64_t last) {
-    if (lanes_.size() == kRecoveriesMax) {
-      lanes_.pop_front();
-    }
     lanes_.push_back({fence, end_, reached, last});
     end_ = last;
+    if (lanes_.size() > kRecoveriesMax) {
+      lanes_.pop_front();
+    }
   }
 
   [[nodiscard]] Answer answer(const kvspan_point_t& point) const {

@@ -3,6 +3,7 @@
 // and places are laid out anew in the same arena (turns.cpp); pages that are not where they were
 // come from the host when the next step of their sequence begins (resident.cpp). Read next:
 // observe.cpp (who asks for it).
+#include "calls.hpp"
 #include "state.hpp"
 #include "turns.hpp"
 
@@ -61,8 +62,7 @@ Result<void> SessionState::enter(Phase phase) {
   return {};
 }
 
-Result<void> Session::place(const Placement& placement) {
-  SessionState& state = *state_;
+Result<void> unguarded::place(SessionState& state, const Placement& placement) {
   if (auto between = state.check_between_steps(); !between) {
     return between;
   }
@@ -75,8 +75,7 @@ Result<void> Session::place(const Placement& placement) {
   return state.place(placement);
 }
 
-Result<void> Session::enter(Phase phase) {
-  SessionState& state = *state_;
+Result<void> unguarded::enter(SessionState& state, Phase phase) {
   if (auto between = state.check_between_steps(); !between) {
     return between;
   }

@@ -3,6 +3,8 @@
 // recovery.
 #include "kvspan/core/session/session.hpp"
 
+#include "calls.hpp"
+#include "memory/guarded_call.hpp"
 #include "state.hpp"
 #include "turns.hpp"
 
@@ -29,7 +31,8 @@ SessionState::~SessionState() {
   backend.reservations().release(this);
 }
 
-Result<Session> Session::open(const Backend& backend, const SessionOptions& options) {
+Result<std::unique_ptr<SessionState>> unguarded::open(const Backend& backend,
+                                                      const SessionOptions& options) {
   auto state = std::make_unique<SessionState>(backend, options);
   if (options.arena_bytes == 0) {
     return tl::unexpected(error_of(Errc::invalid_argument,
@@ -53,7 +56,7 @@ Result<Session> Session::open(const Backend& backend, const SessionOptions& opti
   if (!done) {
     return tl::unexpected(std::move(done).error());
   }
-  return Session(std::move(state));
+  return state;
 }
 
 // After a failure every fence of the session may have failed for good: settle everything, start
@@ -72,12 +75,16 @@ Result<void> SessionState::recover() {
   if (!fresh) {
     return tl::unexpected(std::move(fresh).error());
   }
+  named_fences.reserve(named_fences.size() + kLaneCount);
   past_points.add(lanes->point(LaneId::compute, 0).fence,
                   settled.of(LaneId::compute),
                   last.of(LaneId::compute));
+  // Nothing fails from here on.
   ++recoveries;
   for (Sequence& sequence : sequences) {
+    const std::uint64_t tokens = sequence.history.committed_tokens();
     sequence.history.fall_back(settled);
+    falls += sequence.history.committed_tokens() != tokens ? 1U : 0U;
     std::fill(sequence.resident.begin(), sequence.resident.end(), Hazard{});
     if (settled.of(LaneId::upload) < sequence.filled) {
       std::fill(sequence.missing.begin(), sequence.missing.end(), kAllPages);
@@ -103,8 +110,7 @@ void SessionState::replace_lanes(Lanes fresh) {
     }
   }
   give_back_fences();
-  const std::vector<kvspan_fence_t*> named = old->close();
-  named_fences.insert(named_fences.end(), named.begin(), named.end());
+  old->close(named_fences);
 }
 
 // The engine's own work may wait for a point of attend that fell: its fence lives until that work
@@ -122,7 +128,7 @@ Error SessionState::fail_step(Error error) {
   step.reset();
   failed = true;
   // If even this fails (a lost device), begin_step tries again and returns why.
-  (void)recover();
+  (void)guarded_call("recovering", [this] { return recover(); });
   return cancelled ? cancelled_or(std::move(error)) : error;
 }
 
@@ -133,24 +139,38 @@ Result<void> SessionState::check_cancelled() {
   return tl::unexpected(fail_step(cancelled_or({})));
 }
 
+// A call threw, and `falls` were counted before it. An open step is over as by any other failure;
+// where sequences fell in this call, it is what nobody has told.
+Error SessionState::fail_thrown(Error error, std::uint64_t falls_before) {
+  if (step) {
+    error = fail_step(std::move(error));
+  }
+  if (falls != falls_before && error.code != Errc::cancelled) {
+    error = told(Errc::wait_failed,
+                 {error.message,
+                  "; sequences fell back to their last complete commits, ask for their tokens"},
+                 "session");
+  }
+  return error;
+}
+
 // A lost device is worse news than a cancellation.
 Error SessionState::cancelled_or(Error error) {
   if (error.code == Errc::device_lost) {
     return error;
   }
-  return error_of(
-      Errc::cancelled, "the step was cancelled; every sequence is at its last commit", "session");
+  return told(
+      Errc::cancelled, {"the step was cancelled; every sequence is at its last commit"}, "session");
 }
 
-Result<SequenceId> Session::add_sequence() {
-  SessionState& state = *state_;
+Result<SequenceId> unguarded::add_sequence(SessionState& state) {
   const std::size_t resident = state.resident_firsts.empty() ? 0
                                                              : state.resident_firsts.back() +
                                                                    state.plan.resident_pages.back();
   for (SequenceId id = 0; id < state.sequences.size(); ++id) {
     if (!state.sequences[id].live) {
-      state.sequences[id].live = true;
       state.sequences[id].missing.assign(state.plan.pages.size(), PageRange{});
+      state.sequences[id].live = true;
       state.sequences[id].observed_tokens = 0;
       state.sequences[id].growth_tokens = 0.0;
       return id;
@@ -190,8 +210,7 @@ Result<void> SessionState::check_between_steps() const {
       error_of(Errc::busy, "a step is open; commit or cancel it first", "session"));
 }
 
-Result<void> Session::remove_sequence(SequenceId sequence) {
-  SessionState& state = *state_;
+Result<void> unguarded::remove_sequence(SessionState& state, SequenceId sequence) {
   if (auto known = state.check_sequence(sequence); !known) {
     return known;
   }
@@ -209,14 +228,14 @@ Result<void> Session::remove_sequence(SequenceId sequence) {
 }
 
 Result<std::uint64_t> Session::tokens(SequenceId sequence) const {
-  if (auto known = state_->check_sequence(sequence); !known) {
+  const auto check = [&] { return state_->check_sequence(sequence); };
+  if (auto known = guarded_call("asking for tokens", check); !known) {
     return tl::unexpected(std::move(known).error());
   }
   return state_->sequences[sequence].history.committed_tokens();
 }
 
-Result<void> Session::truncate(SequenceId sequence, std::uint64_t tokens) {
-  SessionState& state = *state_;
+Result<void> unguarded::truncate(SessionState& state, SequenceId sequence, std::uint64_t tokens) {
   if (auto known = state.check_sequence(sequence); !known) {
     return known;
   }
@@ -260,7 +279,8 @@ Result<void> Session::truncate(SequenceId sequence, std::uint64_t tokens) {
 }
 
 Result<std::uint64_t> Session::truncation_limit(SequenceId sequence) const {
-  if (auto known = state_->check_sequence(sequence); !known) {
+  const auto check = [&] { return state_->check_sequence(sequence); };
+  if (auto known = guarded_call("asking for the limit", check); !known) {
     return tl::unexpected(std::move(known).error());
   }
   return state_->sequences[sequence].history.truncation_limit();

@@ -175,6 +175,7 @@ struct SessionState {
   void replace_lanes(Lanes fresh);
   void give_back_fences();
   Error fail_step(Error error);
+  Error fail_thrown(Error error, std::uint64_t falls_before);
   static Error cancelled_or(Error error);
   // cancelled: cancel() was called and nobody was told; the step is over then, as by fail_step().
   Result<void> check_cancelled();
@@ -315,6 +316,7 @@ struct SessionState {
   bool failed = false;
   PastPoints past_points;
   std::uint64_t recoveries = 0;
+  std::uint64_t falls = 0;           // sequences that lost commits in a recovery, in all
   Phase last_phase = Phase::decode;  // of the last step
   std::uint64_t groups_attended = 0;
   std::uint64_t groups_observed = 0;  // of those, told the policy

@@ -2,6 +2,8 @@
 // A step from outside: what it demands, beginning, fetching groups, committing, priming the next
 // one.
 #include "byte_runs.hpp"
+#include "calls.hpp"
+#include "memory/guarded_call.hpp"
 #include "state.hpp"
 #include "turns.hpp"
 
@@ -269,13 +271,17 @@ Result<void> SessionState::check_health() {
 // Work behind a commit failed.
 Error SessionState::fail_behind(Error error) {
   Error failed_step = fail_step(std::move(error));
-  failed_step.message +=
-      "; sequences fell back to their last complete commits, ask for their tokens";
+  Error words =
+      told(failed_step.code,
+           {failed_step.message,
+            "; sequences fell back to their last complete commits, ask for their tokens"});
+  failed_step.message = std::move(words.message);
   return failed_step;
 }
 
-Result<void> Session::begin_step(std::span<const StepRows> rows, Phase phase) {
-  SessionState& state = *state_;
+Result<void> unguarded::begin_step(SessionState& state,
+                                   std::span<const StepRows> rows,
+                                   Phase phase) {
   if (auto between = state.check_between_steps(); !between) {
     return between;
   }
@@ -323,8 +329,8 @@ Result<void> Session::begin_step(std::span<const StepRows> rows, Phase phase) {
   return {};
 }
 
-Result<void> Session::commit(std::span<const std::uint32_t> accepted) {
-  SessionState& state = *state_;
+// Behind the checks nothing fails: begin_step() took the room.
+Result<void> unguarded::commit(SessionState& state, std::span<const std::uint32_t> accepted) {
   const auto layers = static_cast<std::uint32_t>(state.plan.pages.size());
   if (!state.step || state.step->layers_attended != layers) {
     return tl::unexpected(wrong_step("commit follows the attend of every layer of an open step"));
@@ -347,7 +353,6 @@ Result<void> Session::commit(std::span<const std::uint32_t> accepted) {
   }
   const Moment published = Moment::at(LaneId::download, step.published);
   const std::uint64_t page = state.page_tokens();
-  std::vector<StepPart> next = step.parts;
   const Phase phase = step.phase;
   for (std::size_t index = 0; index < accepted.size(); ++index) {
     SequenceHistory& history = state.sequences[step.parts[index].sequence].history;
@@ -358,8 +363,9 @@ Result<void> Session::commit(std::span<const std::uint32_t> accepted) {
     // Complete pages are fetched from now on like all others; pages of rejected rows hold nothing.
     state.tails->forget_before(step.parts[index].sequence, tokens / page);
     state.tails->forget(step.parts[index].sequence, (tokens + page - 1) / page);
-    next[index].first_token = next[index].complete_tokens = tokens;
+    step.parts[index].first_token = step.parts[index].complete_tokens = tokens;
   }
+  const std::vector<StepPart> next = std::move(step.parts);
   state.tails->unpin_all();
   state.step.reset();
   ++state.counters.steps;
@@ -367,10 +373,13 @@ Result<void> Session::commit(std::span<const std::uint32_t> accepted) {
   // The next step most likely has the same sequences: its first groups start now, while the engine
   // does other work.
   const std::uint32_t kept = state.ring->taken();
-  state.prefetch->demand(state.demanded(next, phase), {});
-  state.counters.primed_pages_dropped += kept - state.ring->taken();
+  const auto prime = [&] {
+    state.prefetch->demand(state.demanded(next, phase), {});
+    state.counters.primed_pages_dropped += kept - state.ring->taken();
+    return state.prefetch->pump();
+  };
   // Priming is an extra: if it fails, so will the next step, which returns why.
-  (void)state.prefetch->pump();
+  (void)guarded_call("priming", prime);
   return {};
 }
 

@@ -2,8 +2,11 @@
 // Prefetcher: see the header; the only state is two queues.
 #include "kvspan/core/stream/prefetch.hpp"
 
+#include "on_exit.hpp"
+
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <utility>
 
 namespace kvspan {
@@ -17,41 +20,53 @@ void Prefetcher::demand(std::vector<PageGroup> groups, std::vector<PageGroup> ah
                  fetched_.end(),
                  groups.begin(),
                  [](const FetchedGroup& a, const PageGroup& b) { return a.group == b; });
+  const auto primed = static_cast<std::ptrdiff_t>(primed_right ? fetched_.size() : 0);
+  std::deque<PageGroup> waiting(std::make_move_iterator(groups.begin() + primed),
+                                std::make_move_iterator(groups.end()));
   if (!primed_right) {
     cancel();
   }
-  const auto primed = static_cast<std::ptrdiff_t>(fetched_.size());
-  waiting_.assign(std::make_move_iterator(groups.begin() + primed),
-                  std::make_move_iterator(groups.end()));
+  waiting_.swap(waiting);
 }
 
 Result<void> Prefetcher::pump() {
   while (!waiting_.empty() && waiting_.front().units.size() <= ring_->free()) {
-    FetchedGroup next{waiting_.front(), {}, 0};
+    // Its place first: behind the fetch nothing may fail.
+    fetched_.push_back({waiting_.front(), {}, 0});
+    FetchedGroup& next = fetched_.back();
+    OnExit undone([&] {
+      ring_->untake(static_cast<std::uint32_t>(next.slots.size()));
+      fetched_.pop_back();
+    });
+    next.slots.reserve(next.group.units.size());
     for (std::size_t unit = 0; unit < next.group.units.size(); ++unit) {
       next.slots.push_back(ring_->take());
     }
     auto ready = fetch_(next.group, next.slots);
     if (!ready) {
-      ring_->untake(static_cast<std::uint32_t>(next.slots.size()));
       return tl::unexpected(std::move(ready).error());
     }
+    undone.dismiss();
     next.ready = *ready;
     waiting_.pop_front();
-    fetched_.push_back(std::move(next));
   }
   return {};
 }
 
-Result<FetchedGroup> Prefetcher::next() {
+Result<FetchedGroup> Prefetcher::next(std::uint32_t sequence, std::uint32_t layer) {
   if (fetched_.empty()) {
     if (auto pumped = pump(); !pumped) {
       return tl::unexpected(std::move(pumped).error());
     }
   }
-  if (fetched_.empty()) {
-    return tl::unexpected(error_of(
-        Errc::internal, "a wave was asked for that no demand covers; report this bug", "prefetch"));
+  const bool is_next = !fetched_.empty() && fetched_.front().group.sequence == sequence &&
+                       fetched_.front().group.layer == layer;
+  if (!is_next) {
+    return tl::unexpected(error_of(Errc::internal,
+                                   "a wave of layer " + std::to_string(layer) + ", sequence " +
+                                       std::to_string(sequence) +
+                                       " was asked for that is not the next; report this bug",
+                                   "prefetch"));
   }
   FetchedGroup group = std::move(fetched_.front());
   fetched_.pop_front();

@@ -3,6 +3,7 @@
 // when one is let go. Waits of the fence table are counted, and refused where a test says so.
 #include "kvspan/core/memory/completion.hpp"
 
+#include "failing_new.hpp"
 #include "stub_rig.hpp"
 
 #include <gtest/gtest.h>
@@ -135,6 +136,20 @@ TEST_F(CompletionTest, OrderingAQueueIsNotVisibility) {
   const int settled = waits_.count;
   ASSERT_TRUE(completion.settle().has_value());
   EXPECT_EQ(waits_.count, settled) << "told before";
+}
+
+// Letting go has nobody to tell, and no memory for words: it waits all the same.
+TEST_F(CompletionTest, WithoutHostMemoryItWaitsForItsWork) {
+  const Moment end = work(LaneId::upload);
+  {
+    Completion completion(*lanes_);
+    ASSERT_TRUE(completion.record(end).has_value());
+    waits_.refuse = 1;
+    fail_new(1, NewFails::from_then_on);
+  }
+  fail_new(0);
+  EXPECT_EQ(waits_.refuse, 0);
+  EXPECT_EQ(lanes_->reached(LaneId::upload), end.of(LaneId::upload));
 }
 
 TEST_F(CompletionTest, OtherLanesAreRefused) {

@@ -5,6 +5,8 @@
 
 #include "kvspan/core/memory/arena.hpp"
 
+#include "failing_new.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,6 +23,9 @@
 namespace kvspan {
 namespace {
 
+using test::fail_new;
+using test::new_has_failed;
+using test::NewFails;
 using ::testing::ElementsAre;
 
 static_assert(!std::is_copy_constructible_v<Pin> && !std::is_copy_constructible_v<Executable>);
@@ -299,6 +304,41 @@ TEST_F(ExecutorTest, AnExecutorThatGoesWaitsForItsWork) {
   };
   executor_.reset();
   EXPECT_THAT(log_, ElementsAre("wait", "wait", "wait", "destroy 2"));
+  EXPECT_EQ(arena_->lease_count(), 0U);
+}
+
+// Nothing is taken to give something up, and what cannot be told in words is told all the same.
+TEST_F(ExecutorTest, WithoutHostMemoryWhatIsHeldIsGivenUp) {
+  log_.reserve(16);
+  capture({1, 2});
+  const std::vector<Binding> wanted = bindings({1, 2});
+  fail_new(1, NewFails::from_then_on);
+  const auto retired = executor_->retire(wanted);
+  const bool allocated = new_has_failed();
+  fail_new(0);
+  EXPECT_EQ(retired.value(), Retirement::retired);
+  EXPECT_FALSE(allocated);
+  capture({1, 2});
+  in_wait_ = []() -> Result<void> { throw std::bad_alloc(); };
+  for (int tries = 0; tries < 2; ++tries) {
+    fail_new(1, NewFails::from_then_on);
+    const auto refused = executor_->retire();
+    const auto pin = executor_->acquire(wanted, 1);
+    Executable other = make_executable();
+    std::vector<Lease> none;
+    const auto captured = executor_->capture(other, none, 1);
+    fail_new(0);
+    EXPECT_EQ(refused.error().code, Errc::host_memory);
+    EXPECT_FALSE(refused.error().message.empty());
+    EXPECT_EQ(pin.error().code, Errc::host_memory);
+    EXPECT_EQ(captured.error().code, Errc::busy);
+    EXPECT_TRUE(other.destroy().has_value());
+  }
+  log_.clear();
+  fail_new(1, NewFails::from_then_on);
+  executor_.reset();
+  fail_new(0);
+  EXPECT_THAT(log_, ElementsAre("wait", "wait", "wait", "wait", "destroy 2"));
   EXPECT_EQ(arena_->lease_count(), 0U);
 }
 

@@ -3,14 +3,21 @@
 // nothing.
 #include "kvspan/core/history/host_pages.hpp"
 
+#include "kvspan/core/history/sequence_history.hpp"
 #include "kvspan/core/session/session.hpp"
 
 #include "engine_rig.hpp"
+#include "failing_new.hpp"
 #include "stub_rig.hpp"
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <new>
 #include <optional>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace kvspan::test {
@@ -75,6 +82,122 @@ TEST(HostPages, ARefusedChunkChangesNothing) {
   pages.reset();
   kvspan_error_t error = empty_error();
   EXPECT_EQ(rig.close(&error), KVSPAN_OK) << error.message;
+}
+
+// Chunks that a stub imported, in order, those that are gone included.
+class SeenChunks {
+ public:
+  SeenChunks() : memory_(*rig_.backend().tables().memory) {
+    inner() = rig_.backend().tables().memory;
+    seen().clear();
+    seen().reserve(64);  // seeing allocates nothing
+    memory_.import_host = import_host;
+    BackendTables tables = rig_.backend().tables();
+    tables.memory = &memory_;
+    backend_.emplace(tables, rig_.backend().device(), rig_.backend().info());
+  }
+
+  [[nodiscard]] const Backend& backend() const { return *backend_; }
+
+  // Bytes of the chunks that `pages` says are its own, each time that one was made.
+  [[nodiscard]] static std::uint64_t known_to(const HostPages& pages) {
+    std::uint64_t bytes = 0;
+    for (const kvspan_memory_t* memory : seen()) {
+      bytes += pages.chunk_bytes(memory);
+    }
+    return bytes;
+  }
+
+  void close() {
+    kvspan_error_t error = empty_error();
+    EXPECT_EQ(rig_.close(&error), KVSPAN_OK) << error.message;
+  }
+
+ private:
+  static const kvspan_memory_table_t*& inner() {
+    static const kvspan_memory_table_t* table = nullptr;
+    return table;
+  }
+
+  static std::vector<const kvspan_memory_t*>& seen() {
+    static std::vector<const kvspan_memory_t*> chunks;
+    return chunks;
+  }
+
+  static kvspan_result_t KVSPAN_CALL import_host(kvspan_device_t* device,
+                                                 void* address,
+                                                 std::uint64_t bytes,
+                                                 kvspan_memory_t** out,
+                                                 kvspan_error_t* error) noexcept {
+    const kvspan_result_t result = inner()->import_host(device, address, bytes, out, error);
+    if (result == KVSPAN_OK) {
+      seen().push_back(*out);
+    }
+    return result;
+  }
+
+  StubRig rig_;
+  kvspan_memory_table_t memory_;
+  std::optional<Backend> backend_;
+};
+
+// A history of two classes grows by several chunks of each, any allocation of which may fail: what
+// was taken serves the next try, no block is lost or given twice, and a commit of what fits and
+// giving all back take nothing.
+TEST(HostPages, AnyAllocationOfAHistoryMayFail) {
+  constexpr std::uint32_t kPages = 70;
+  constexpr std::uint64_t kTokens = kPages * 4;
+  HostClass wide{0, 0, {0, 2}, {1024, 16, 16384}};
+  HostClass narrow{8, 8, {1}, {64, 16, 1024}};
+  bool fired = true;
+  for (std::uint64_t nth = 1; fired; nth += KVSPAN_TEST_SANITIZED != 0 ? 3 : 1) {
+    SCOPED_TRACE("allocation " + std::to_string(nth));
+    SeenChunks seen;
+    {
+      HostPages pages(seen.backend(), {{512, 64, 512}, {wide, narrow}, UINT64_MAX});
+      SequenceHistory history({wide, narrow}, 4);
+      const auto grow = [&] {
+        fail_new(nth);
+        try {
+          const auto reserved = history.reserve(pages, kTokens);
+          EXPECT_TRUE(reserved || reserved.error().code == Errc::host_memory);
+        } catch (const std::bad_alloc&) {
+        }
+        fired = new_has_failed();
+        fail_new(0);
+      };
+      grow();
+      EXPECT_EQ(seen.known_to(pages), pages.allocated_bytes()) << "what is gone is not known";
+      ASSERT_TRUE(history.reserve(pages, kTokens).has_value());
+      EXPECT_EQ(pages.held_bytes(), kPages * (1024U + 64U));
+      std::set<std::pair<std::uint32_t, std::uint32_t>> blocks;
+      for (std::uint32_t page = 0; page < kPages; ++page) {
+        for (std::uint32_t layer = 0; layer < 3; ++layer) {
+          EXPECT_NE(pages.page(history.block(layer, page), layer).address, nullptr);
+          EXPECT_EQ(history.hazard(layer, page).read.of(LaneId::upload), 0U);
+          history.hazard(layer, page).read = Moment::at(LaneId::upload, 1);
+        }
+        for (std::uint32_t layer = 0; layer < 2; ++layer) {
+          const HostBlock block = history.block(layer, page);
+          EXPECT_TRUE(blocks.insert({block.chunk, block.index}).second);
+        }
+      }
+      fail_new(1, NewFails::from_then_on);
+      history.commit(kTokens, {});
+      const std::uint64_t tokens = history.committed_tokens();
+      history.prove({});
+      const std::uint64_t retired = history.retire(pages, Moment::at(LaneId::upload, 1));
+      history.release(pages);
+      const bool allocated = new_has_failed();
+      fail_new(0);
+      EXPECT_FALSE(allocated);
+      EXPECT_EQ(tokens, kTokens);
+      EXPECT_GT(retired, 0U);
+      EXPECT_EQ(pages.held_bytes(), 0U);
+      EXPECT_EQ(pages.allocated_bytes(), 5 * (16384U + 1024U)) << "no chunk was lost";
+    }
+    seen.close();
+  }
 }
 
 }  // namespace

@@ -7,7 +7,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
+#include <new>
+#include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace kvspan::test {
 namespace {
@@ -155,6 +160,56 @@ TEST(SessionLoad, WhatFailsLeavesAnEmptySequence) {
   session->cancel_step();
   Engine engine(rig.backend(), *session, options, 16);
   EXPECT_TRUE(same_bits(decoded(engine, sequence), written_then_decoded()));
+}
+
+// A source that throws is one that fails. The sequence is empty then and takes rows from the first
+// on, also where a window would have kept pages from a later one on only.
+TEST(SessionLoad, WhatASourceThrowsIsAnError) {
+  SessionOptions options = plain_options(60'000);
+  options.geometry.layers[1].window_tokens = 9;
+  options.rewind_tokens = 8;
+  const auto decoded_from_0 = [&options](Session& session, SequenceId sequence, StubRig& rig) {
+    Outputs outputs;
+    Engine engine(rig.backend(), session, options, 16);
+    EXPECT_TRUE(engine.prefill(sequence, 7, 0, kTokens, 16, nullptr).has_value());
+    EXPECT_TRUE(engine.decode(sequence, 7, kTokens, kTokens + 5, &outputs).has_value());
+    return outputs;
+  };
+  const std::vector<std::pair<std::function<void()>, Errc>> throws = {
+      {[] {}, Errc::io},
+      {[] { throw std::bad_alloc(); }, Errc::host_memory},
+      {[] { throw std::runtime_error("the file is gone"); }, Errc::internal},
+      {[] { throw 7; }, Errc::internal}};
+  Outputs expected;
+  for (const auto& [does, code] : throws) {
+    SCOPED_TRACE(static_cast<int>(code));
+    StubRig rig;
+    {
+      auto session = Session::open(rig.backend(), options);
+      ASSERT_TRUE(session.has_value()) << session.error().message;
+      const SequenceId sequence = *session->add_sequence();
+      const auto loaded = session->load(
+          sequence,
+          kTokens,
+          [&, does = does](std::uint32_t layer, std::uint64_t page, std::span<std::byte>) {
+            if (layer == 1 && page == 8) {
+              does();
+              return Result<void>(tl::unexpected(Error{Errc::io, "the file ended"}));
+            }
+            EXPECT_TRUE(layer == 0 || page > 6) << "behind the window";
+            return Result<void>();
+          });
+      EXPECT_EQ(loaded.error().code, code);
+      EXPECT_FALSE(loaded.error().message.empty());
+      EXPECT_EQ(*session->tokens(sequence), 0U);
+      EXPECT_EQ(session->counters().host_held_bytes, 0U);
+      const Outputs outputs = decoded_from_0(*session, sequence, rig);
+      expected = expected.empty() ? outputs : expected;
+      EXPECT_TRUE(same_bits(outputs, expected));
+    }
+    kvspan_error_t error = empty_error();
+    EXPECT_EQ(rig.close(&error), KVSPAN_OK) << error.message;
+  }
 }
 
 }  // namespace

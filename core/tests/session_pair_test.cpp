@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two sessions of one device, as a target and its draft are: each has the outputs that it has
 // alone, whatever the other asked the device to be ready for.
+#include "kvspan/core/backend/reservations.hpp"
+
 #include "engine_rig.hpp"
+#include "failing_new.hpp"
 #include "stub_rig.hpp"
 
 #include <gtest/gtest.h>
 
+#include <new>
 #include <string>
 #include <vector>
 
@@ -118,6 +122,40 @@ TEST(SessionPair, ASecondOneThatNeedsMoreIsRefusedWhileTheFirstWorks) {
   EXPECT_TRUE(Session::open(rig.backend(), more).has_value());
   draft.play();
   ASSERT_TRUE(draft.engine.settle(&outputs).has_value());  // its buffers go before the session does
+}
+
+// A device that takes as many bytes as it is asked for segments.
+kvspan_result_t KVSPAN_CALL take_bytes(kvspan_device_t*,
+                                       const kvspan_prepare_t* request,
+                                       kvspan_prepared_t* prepared,
+                                       kvspan_error_t*) noexcept {
+  prepared->device_bytes = request->segments_max;
+  return KVSPAN_OK;
+}
+
+// An owner whose reservation did not come to an end is told all bytes by the next try.
+TEST(Reservations, AnyAllocationMayFail) {
+  kvspan_device_table_t table{};
+  table.prepare = take_bytes;
+  bool fired = true;
+  for (std::uint64_t nth = 1; fired; ++nth) {
+    SCOPED_TRACE("allocation " + std::to_string(nth));
+    Reservations reservations;
+    const int owners[2] = {};
+    ReservedSubmits asked;
+    asked.limits.segments_max = 100;
+    asked.shapes.resize(1);
+    ASSERT_EQ(reservations.reserve(table, nullptr, &owners[0], asked).value(), 100U);
+    asked.limits.segments_max = 350;
+    fail_new(nth);
+    try {
+      (void)reservations.reserve(table, nullptr, &owners[1], asked);
+    } catch (const std::bad_alloc&) {
+    }
+    fired = new_has_failed();
+    fail_new(0);
+    EXPECT_EQ(reservations.reserve(table, nullptr, &owners[1], asked).value(), 250U);
+  }
 }
 
 }  // namespace

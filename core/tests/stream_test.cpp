@@ -5,12 +5,18 @@
 #include "kvspan/core/stream/slot_ring.hpp"
 #include "kvspan/core/stream/tail_slots.hpp"
 
+#include "failing_new.hpp"
+
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
+#include <new>
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace kvspan {
 namespace {
@@ -119,7 +125,7 @@ TEST(Prefetcher, FetchesInDemandOrderAndNeverIntoATakenSlot) {
     prefetch.demand(wanted, {});
     ASSERT_TRUE(prefetch.pump().has_value());
     for (const PageGroup& expected : wanted) {
-      auto group = prefetch.next();
+      auto group = prefetch.next(0, expected.layer);
       ASSERT_TRUE(group.has_value());
       EXPECT_EQ(group->group, expected);
       for (const std::uint32_t slot : group->slots) {
@@ -131,7 +137,7 @@ TEST(Prefetcher, FetchesInDemandOrderAndNeverIntoATakenSlot) {
     EXPECT_TRUE(prefetch.done());
     EXPECT_EQ(fetched, wanted);
     EXPECT_EQ(ring.free(), slots);
-    EXPECT_FALSE(prefetch.next().has_value());
+    EXPECT_FALSE(prefetch.next(0, 0).has_value());
   }
 }
 
@@ -151,7 +157,7 @@ TEST(Prefetcher, KeepsWhatWasPrimedForTheSameDemandAndDropsTheRest) {
   prefetch.demand(groups_of(1, 4, 2), {});
   ASSERT_TRUE(prefetch.pump().has_value());
   EXPECT_EQ(fetches, 4);
-  EXPECT_EQ(prefetch.next()->group, groups_of(1, 4, 2).front());
+  EXPECT_EQ(prefetch.next(0, 0)->group, groups_of(1, 4, 2).front());
 }
 
 // Of what is to come: the rest of a layer, the layer behind it, and rows of parts of tiles.
@@ -173,7 +179,7 @@ TEST(Prefetcher, TellsWhatIsLeftOfALayerAndWhatFollows) {
     EXPECT_EQ(ahead.units, left);
     EXPECT_EQ(ahead.cut_units, left == 2 ? 1U : 2U);
     EXPECT_EQ(ahead.next_units, 8U);
-    prefetch.release(*prefetch.next(), {});
+    prefetch.release(*prefetch.next(0, 0), {});
   }
   EXPECT_EQ(prefetch.part_ahead(4).units, 8U);
   EXPECT_EQ(prefetch.part_ahead(4).cut_units, 1U);
@@ -243,6 +249,87 @@ TEST(Prefetcher, ARefusedFetchTakesNoSlots) {
   ASSERT_TRUE(prefetch.pump().has_value());
   EXPECT_EQ(ring.taken(), 6U);
   EXPECT_EQ(into, (std::vector<std::uint32_t>{0, 1, 2, 3, 4, 5}));
+}
+
+// The wrong layer or sequence is refused, and the group stays.
+TEST(Prefetcher, HandsOutAGroupToWhomItIsForOnly) {
+  SlotRing ring(0, 6);
+  Prefetcher prefetch(
+      ring, [](const PageGroup&, const std::vector<std::uint32_t>&) -> Result<std::uint64_t> {
+        return 1;
+      });
+  prefetch.demand(groups_of(2, 3, 3), {});
+  EXPECT_EQ(prefetch.next(0, 1).error().code, Errc::internal);
+  EXPECT_EQ(prefetch.next(1, 0).error().code, Errc::internal);
+  EXPECT_EQ(prefetch.next(0, 0)->group, groups_of(2, 3, 3).front());
+  EXPECT_EQ(prefetch.next(0, 0).error().code, Errc::internal);
+  EXPECT_EQ(prefetch.next(0, 1)->group, groups_of(2, 3, 3).back());
+}
+
+// Any allocation of a demand, of pumping and inside the fetch: no group is lost, none is fetched
+// twice, and only what was fetched has slots.
+TEST(Prefetcher, AnyAllocationMayFail) {
+  std::uint64_t nth = 1;
+  for (bool fired = true; fired; ++nth) {
+    SCOPED_TRACE("allocation " + std::to_string(nth));
+    SlotRing ring(0, 5);
+    std::vector<PageGroup> fetched;
+    std::uint64_t slots = 0;
+    Prefetcher prefetch(ring,
+                        [&](const PageGroup& group,
+                            const std::vector<std::uint32_t>& into) -> Result<std::uint64_t> {
+                          fetched.push_back(group);
+                          slots += into.size();
+                          return 1;
+                        });
+    // The first layer is primed, and another one waits; then a demand that keeps what is primed.
+    const std::vector<PageGroup> wanted = groups_of(3, 5, 3);
+    std::vector<PageGroup> before(wanted.begin(), wanted.begin() + 2);
+    before.push_back({0, 1, true, {{7, 0, 4}}});
+    prefetch.demand(before, {});
+    ASSERT_TRUE(prefetch.pump().has_value());
+    bool demanded = false;
+    std::vector<PageGroup> again = wanted;
+    test::fail_new(nth);
+    try {
+      prefetch.demand(std::move(again), {});
+      demanded = true;
+      prefetch.release(*prefetch.next(0, 0), {});
+      (void)prefetch.pump();
+    } catch (const std::bad_alloc&) {
+    }
+    fired = test::new_has_failed();
+    test::fail_new(0);
+    EXPECT_EQ(ring.taken(), slots - (demanded ? 3 : 0));
+    if (!demanded) {
+      EXPECT_EQ(prefetch.part_ahead(4).units, 5U) << "the primed ones";
+      EXPECT_EQ(prefetch.part_ahead(4).next_units, 1U) << "and the one behind them";
+      prefetch.demand(wanted, {});
+    }
+    for (std::size_t index = demanded ? 1 : 0; index < wanted.size(); ++index) {
+      auto group = prefetch.next(0, wanted[index].layer);
+      ASSERT_TRUE(group.has_value()) << group.error().message;
+      EXPECT_EQ(group->group, wanted[index]);
+      prefetch.release(*group, {});
+      ASSERT_TRUE(prefetch.pump().has_value());
+    }
+    EXPECT_TRUE(prefetch.done());
+    EXPECT_EQ(fetched, wanted);
+    EXPECT_EQ(ring.taken(), 0U);
+  }
+  EXPECT_GT(nth, 5U);
+}
+
+// Room was not reserved: nothing is committed.
+TEST(SequenceHistory, ACommitWithoutMemoryCommitsNothing) {
+  SequenceHistory history(one_class(1), 4);
+  test::fail_new(1);
+  EXPECT_THROW(history.commit(10, down(6)), std::bad_alloc);
+  test::fail_new(0);
+  EXPECT_EQ(history.committed_tokens(), 0U);
+  history.commit(10, down(6));
+  history.fall_back(down(6));
+  EXPECT_EQ(history.committed_tokens(), 10U);
 }
 
 // What the host wrote itself does not fall with copies from before the history was emptied.

@@ -96,12 +96,13 @@ class Lanes {
   [[nodiscard]] bool cancel_requested() const;
 
   // Waits until nothing of any lane runs any more, failed work included. Errors: the plugin's own,
-  // sticky ones.
+  // sticky ones. Throws nothing.
   [[nodiscard]] Result<void> drain();
 
-  // Drains and gives queues and fences back: the lanes are of no use afterwards. Returns the fences
+  // Drains and gives queues and fences back: the lanes are of no use afterwards. Appends the fences
   // that work of the engine still names; the caller gives them back when that work has settled.
-  [[nodiscard]] std::vector<kvspan_fence_t*> close();
+  // Throws nothing where there is room for kLaneCount more.
+  void close(std::vector<kvspan_fence_t*>& named);
 
  private:
   struct State;

@@ -45,11 +45,11 @@ class HostPages {
   HostPages(Backend backend, HostPagesOptions options);
 
   // A free block of a class, from a new chunk if need be. Errors: host_memory with required,
-  // provided and missing bytes; nothing changed then.
+  // provided and missing bytes; nothing changed then, nor by an exception.
   [[nodiscard]] Result<HostBlock> acquire(std::size_t of_class);
 
   // Gives a block back; no pending work may name it.
-  void release(HostBlock block);
+  void release(HostBlock block) noexcept;
 
   // `layer` is of the block's class.
   [[nodiscard]] HostPage page(HostBlock block, std::size_t layer) const;
@@ -81,7 +81,7 @@ class HostPages {
   std::uint64_t held_bytes_ = 0;
   std::vector<Chunk> chunks_;
   std::unordered_map<const kvspan_memory_t*, std::uint64_t> memories_;  // bytes of each chunk
-  std::vector<std::vector<HostBlock>> free_;                            // [class]
+  std::vector<std::vector<HostBlock>> free_;  // [class], with room for all blocks of the class
 };
 
 }  // namespace kvspan

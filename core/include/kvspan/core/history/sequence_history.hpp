@@ -30,8 +30,8 @@ class SequenceHistory {
 
   [[nodiscard]] std::uint32_t page_tokens() const { return page_tokens_; }
 
-  // Takes blocks until `tokens` fit, ahead of the step that writes them. Errors: host_memory; what
-  // was taken stays and serves the next try.
+  // Takes blocks until `tokens` fit, and room for their commit, ahead of the step that writes them.
+  // Errors: host_memory; what was taken stays and serves the next try, also behind an exception.
   [[nodiscard]] Result<void> reserve(HostPages& pages, std::uint64_t tokens);
 
   // Gives every block back; nothing pending may name them. What is reserved next are the pages that
@@ -65,7 +65,7 @@ class SequenceHistory {
   }
 
   // Makes rows visible to later steps. `published` is the moment at which all their host copies are
-  // complete.
+  // complete. Allocates nothing behind a reserve(); nothing is committed where it throws.
   void commit(std::uint64_t tokens, const Moment& published);
 
   // Makes `tokens` rows visible that the host wrote itself, in an empty history: they are complete
@@ -112,10 +112,10 @@ class SequenceHistory {
   std::uint32_t page_tokens_;
   std::uint64_t committed_tokens_ = 0;
   std::uint64_t durable_tokens_ = 0;         // known complete on the host
-  std::deque<Commit> unproven_;              // newer commits, oldest first
+  std::vector<Commit> unproven_;             // newer commits, oldest first
   std::vector<Kept> kept_;                   // [class]
   std::vector<std::uint32_t> class_of_;      // [layer]
-  std::vector<std::deque<Hazard>> hazards_;  // [layer][page - first_page]
+  std::vector<std::deque<Hazard>> hazards_;  // [layer][page - first_page], perhaps one to come
 };
 
 }  // namespace kvspan

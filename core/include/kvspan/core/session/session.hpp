@@ -77,13 +77,16 @@ struct AttendRows {
 };
 
 // Fills one page of one layer, in the plan's PageLayout; rows past the history's end may hold
-// anything. Its error ends the load.
+// anything. Its error ends the load, and so does what it throws.
 using PageSource = std::function<Result<void>(
     std::uint32_t layer, std::uint64_t page, std::span<std::byte> page_bytes)>;
 
 // Thread class: SYNC(session) for everything but cancel(), which is ANY.
 // Invariants: between steps every sequence is at a commit; a step that fails or is cancelled leaves
 // every sequence at its last commit whose host copies are complete, and the next begin_step works.
+// No call throws: where host memory runs out it is Errc::host_memory, where a PageSource throws
+// Errc::internal with its words. An open step is over then; without one the call may be tried
+// again. Next: ask tokens() and go on from there.
 class Session {
  public:
   // Plans, allocates once, prepares the backend. The backend's plugin and device outlive the

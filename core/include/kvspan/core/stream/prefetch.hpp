@@ -46,7 +46,8 @@ using FetchGroup =
     std::function<Result<std::uint64_t>(const PageGroup&, const std::vector<std::uint32_t>& slots)>;
 
 // Invariant: groups are fetched, handed out and given back in the order they were demanded; a slot
-// is demanded again only after its reader was submitted. Thread class: SYNC(prefetcher).
+// is demanded again only after its reader was submitted. What throws on the way, memory or the
+// fetch, changes nothing: no group is lost, no slot taken. Thread class: SYNC(prefetcher).
 class Prefetcher {
  public:
   // `ring` outlives the prefetcher.
@@ -60,8 +61,9 @@ class Prefetcher {
   // Fetches groups while slots are free. Errors: the submit's own.
   [[nodiscard]] Result<void> pump();
 
-  // The next group in order, its copy submitted. There must be one.
-  [[nodiscard]] Result<FetchedGroup> next();
+  // The next group in order, its copy submitted, for that layer of that sequence. Errors: the
+  // submit's own; internal where no such group is the next: nothing is handed out then.
+  [[nodiscard]] Result<FetchedGroup> next(std::uint32_t sequence, std::uint32_t layer);
 
   // What next() hands out up to the end of a layer of a sequence.
   [[nodiscard]] PartAhead part_ahead(std::uint32_t tile_tokens) const;
