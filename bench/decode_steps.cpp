@@ -83,30 +83,43 @@ Result<DecodeTimes> time_steps(const Backend& backend,
   return times;
 }
 
+double predicted_seconds(const Plan& plan,
+                         const StepCase& asked,
+                         const Link& link,
+                         double resident_seconds) {
+  const std::uint64_t complete = asked.tokens / plan.pages.front().page_tokens;
+  StepLoad load;
+  for (const PageLayout& page : plan.pages) {
+    LayerLoad layer;
+    layer.page_bytes = page.page_bytes;
+    layer.gap_ns = asked.gap_seconds * 1e9;
+    layer.attend_page_ns =
+        resident_seconds * 1e9 /
+        static_cast<double>(plan.pages.size() * std::max<std::uint64_t>(complete, 1));
+    load.layers.push_back(layer);
+  }
+  load.sequence_pages = {complete};
+  load.link = link;
+  return predict(load, placement_of(plan)).step_ns * 1e-9;
+}
+
 Result<DecodeTimes> time_resident(const Backend& backend,
                                   const RandomPages& pages,
                                   const StepCase& asked,
                                   const std::vector<Steps>& steps) {
-  StepCase resident = asked;
-  resident.stream = {};
-  resident.wait_each_layer = false;
-  resident.gap_seconds = 0.0;
-  const auto arena = arena_for(backend, pages, resident);
-  if (!arena) {
-    return tl::unexpected(arena.error());
-  }
-  resident.arena_bytes = *arena;
-  auto times = time_steps(backend, pages, resident, steps);
-  if (times && times->plan.mode != PlanMode::resident) {
-    return tl::unexpected(wrong("the run to compare with is not resident"));
-  }
-  return times;
+  const auto resident = resident_case(backend, pages, asked);
+  return resident ? time_steps(backend, pages, *resident, steps) : tl::unexpected(resident.error());
 }
 
 Result<std::string> compare(const StepTimes& streamed, const StepTimes& resident) {
-  const std::vector<float>& outputs = streamed.outputs;
-  if (outputs.empty() || outputs.size() != resident.outputs.size() ||
-      std::memcmp(outputs.data(), resident.outputs.data(), outputs.size() * sizeof(float)) != 0) {
+  return compare_outputs(streamed.outputs, resident.outputs);
+}
+
+Result<std::string> compare_outputs(const std::vector<float>& streamed,
+                                    const std::vector<float>& resident) {
+  const std::vector<float>& outputs = streamed;
+  if (outputs.empty() || outputs.size() != resident.size() ||
+      std::memcmp(outputs.data(), resident.data(), outputs.size() * sizeof(float)) != 0) {
     return tl::unexpected(wrong("outputs differ from those of the resident run"));
   }
   const bool means = std::all_of(

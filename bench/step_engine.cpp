@@ -3,6 +3,7 @@
 #include "kvspan/bench/step_engine.hpp"
 
 #include "kvspan/bench/spread.hpp"
+#include "kvspan/sdk/reference/quant.h"
 
 #include <algorithm>
 #include <cmath>
@@ -21,17 +22,31 @@ std::uint64_t align_up(std::uint64_t value) {
   return (value + 255) / 256 * 256;
 }
 
+std::uint64_t element_bytes(kvspan_type_t type) {
+  return type == KVSPAN_TYPE_F16 ? 2 : sizeof(float);
+}
+
 kvspan_rows_t rows_in(const DeviceMemory& memory,
                       std::uint64_t offset,
                       std::uint32_t heads,
-                      std::uint32_t head_size) {
+                      std::uint32_t head_size,
+                      kvspan_type_t type = KVSPAN_TYPE_F32) {
   kvspan_rows_t rows{};
   rows.memory = memory.get();
   rows.offset = offset;
-  rows.row_stride = std::uint64_t{heads} * head_size * sizeof(float);
-  rows.head_stride = head_size * sizeof(float);
-  rows.type = KVSPAN_TYPE_F32;
+  rows.row_stride = heads * head_size * element_bytes(type);
+  rows.head_stride = head_size * element_bytes(type);
+  rows.type = type;
   return rows;
+}
+
+// Values [first, first + count) of the noise that all rows are made of, as queries of a type.
+void write_queries(kvspan_type_t type, std::uint64_t first, std::uint64_t count, std::byte* to) {
+  std::vector<float> values(count);
+  for (std::uint64_t index = 0; index < count; ++index) {
+    values[index] = kQueryScale * noise(0x73, first + index);
+  }
+  (void)kvspan_ref_encode_row(type, values.data(), count, to);
 }
 
 }  // namespace
@@ -46,6 +61,7 @@ SessionOptions session_options(const RandomPages& pages, const StepCase& asked) 
   options.prefill_rows_fixed = asked.chunk_rows;
   options.decode_rows = asked.rows_max;
   options.arena_bytes = asked.arena_bytes;
+  options.q_type = asked.query_type;
   options.stream = asked.stream;
   return options;
 }
@@ -61,6 +77,27 @@ Result<std::uint64_t> arena_for(const Backend& backend,
     return tl::unexpected(std::move(found).error());
   }
   return found->regions.total_bytes();
+}
+
+Result<StepCase> resident_case(const Backend& backend,
+                               const RandomPages& pages,
+                               const StepCase& asked) {
+  StepCase resident = asked;
+  resident.stream = {};
+  resident.wait_each_layer = false;
+  resident.gap_seconds = 0.0;
+  PlanRequest request = plan_request(backend, session_options(pages, resident));
+  request.arena_bytes = kUnboundedBytes;
+  const auto found = plan(request);
+  if (!found) {
+    return tl::unexpected(found.error());
+  }
+  if (found->mode != PlanMode::resident) {
+    return tl::unexpected(
+        error_of(Errc::internal, "the run to compare with is not resident", "bench"));
+  }
+  resident.arena_bytes = found->regions.total_bytes();
+  return resident;
 }
 
 Result<StepEngine> StepEngine::open(const Backend& backend,
@@ -105,7 +142,8 @@ Result<void> StepEngine::place_rows() {
   const auto bytes_of = [&](std::uint32_t heads, std::uint32_t head_size) {
     return align_up(std::uint64_t{rows_max} * heads * head_size * sizeof(float));
   };
-  q_bytes_ = bytes_of(layer.q_heads, layer.head_size_k);
+  q_bytes_ =
+      align_up(rows_max * layer.q_heads * layer.head_size_k * element_bytes(case_.query_type));
   k_bytes_ = bytes_of(layer.kv_heads, layer.head_size_k);
   v_bytes_ = bytes_of(layer.kv_heads, layer.head_size_v);
   out_bytes_ = bytes_of(layer.q_heads, layer.head_size_v);
@@ -122,8 +160,13 @@ Result<void> StepEngine::place_rows() {
   std::memset(host_rows_.address, 0xff, all);  // NaN: an output that nobody wrote is seen
   auto* const floats = reinterpret_cast<float*>(host_rows_.address);
   for (std::uint64_t index = 0; index < out_offset_ / sizeof(float); ++index) {
-    const bool query = index * sizeof(float) % in_bytes < q_bytes_;
-    floats[index] = (query ? kQueryScale : 1.0F) * noise(0x73, index);
+    floats[index] = noise(0x73, index);
+  }
+  for (std::uint64_t at = 0; at < out_offset_; at += in_bytes) {
+    write_queries(case_.query_type,
+                  at / sizeof(float),
+                  q_bytes_ / element_bytes(case_.query_type),
+                  host_rows_.address + at);
   }
   auto line = Line::create(backend_, KVSPAN_ROLE_UPLOAD);
   if (!line) {
@@ -142,7 +185,7 @@ Result<void> StepEngine::layer(std::uint32_t index) {
     return written;
   }
   AttendRows attend;
-  attend.q = rows_in(rows_, at, layer.q_heads, layer.head_size_k);
+  attend.q = rows_in(rows_, at, layer.q_heads, layer.head_size_k, case_.query_type);
   attend.out = rows_in(rows_, out_offset_ + index * out_bytes_, layer.q_heads, layer.head_size_v);
   attend.scale = 1.0F / std::sqrt(static_cast<float>(layer.head_size_k));
   auto point = session_.attend(index, attend);

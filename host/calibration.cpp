@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iterator>
@@ -51,6 +52,35 @@ Result<Json> parse_calibrations(const std::string& path, const std::string& text
   return document;
 }
 
+// What the file has, or an empty one where there is none.
+Result<Json> known_calibrations(const std::string& path) {
+  if (std::ifstream file(path, std::ios::binary); file) {
+    return parse_calibrations(path, text_of(file));
+  }
+  return Json{{kVersionKey, kVersion}, {"devices", Json::object()}};
+}
+
+// "ab.. (A card), cd.." for the message that a device is not among them.
+std::string names_of(const Json& devices) {
+  std::string names;
+  for (const auto& [id, numbers] : devices.items()) {
+    const auto name = numbers.is_object() ? numbers.find("name") : numbers.end();
+    names += names.empty() ? "" : ", ";
+    names += name != numbers.end() && name->is_string()
+                 ? fmt::format("{} ({})", id, name->get<std::string>())
+                 : id;
+  }
+  return names.empty() ? "none" : names;
+}
+
+Json numbers_of(const DeviceCalibration& calibration) {
+  return {{"copy_ns", calibration.upload.copy_ns},
+          {"link_bytes_s", calibration.upload.bytes_s},
+          {"jitter_ns", calibration.jitter_ns},
+          {"attend_bytes_s", calibration.attend_bytes_s},
+          {"wave_ns", calibration.wave_ns}};
+}
+
 Result<double> number_of(const std::string& path, const Json& device, const char* key) {
   const auto found = device.find(key);
   if (found == device.end() || !found->is_number()) {
@@ -74,8 +104,7 @@ std::string device_id_text(const std::array<std::uint8_t, 16>& id) {
   return text;
 }
 
-Result<DeviceCalibration> load_calibration(const std::string& path,
-                                           const std::array<std::uint8_t, 16>& id) {
+Result<DeviceCalibration> load_calibration(const std::string& path, const Backend& backend) {
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     return tl::unexpected(
@@ -85,14 +114,19 @@ Result<DeviceCalibration> load_calibration(const std::string& path,
   if (!document) {
     return tl::unexpected(document.error());
   }
-  const auto device = (*document)["devices"].find(device_id_text(id));
-  if (device == (*document)["devices"].end() || !device->is_object()) {
+  std::array<std::uint8_t, 16> id{};
+  std::copy_n(backend.info().id, id.size(), id.begin());
+  const Json& devices = (*document)["devices"];
+  const auto device = devices.find(device_id_text(id));
+  if (device == devices.end() || !device->is_object()) {
     return tl::unexpected(error_of(
         Errc::not_found,
-        fmt::format("{} has no device {}; measure it with `kvspan bench link --calibration "
-                    "FILE`",
+        fmt::format("{} has no device {} ({}), but: {}; measure it with `kvspan bench link "
+                    "--calibration FILE`",
                     path,
-                    device_id_text(id)),
+                    device_id_text(id),
+                    backend.info().name,
+                    names_of(devices)),
         "calibration"));
   }
   DeviceCalibration out;
@@ -115,26 +149,45 @@ Result<DeviceCalibration> load_calibration(const std::string& path,
   return out;
 }
 
+Result<std::optional<DeviceCalibration>> load_if_named(const std::string& path,
+                                                       const Backend& backend) {
+  if (path.empty()) {
+    return std::optional<DeviceCalibration>();
+  }
+  auto known = load_calibration(path, backend);
+  return known ? Result<std::optional<DeviceCalibration>>(*known)
+               : tl::unexpected(std::move(known).error());
+}
+
+void apply_calibration(const DeviceCalibration& calibration, StreamOptions& stream) {
+  stream.link_bytes_s = static_cast<std::uint64_t>(calibration.upload.bytes_s);
+  stream.copy_ns = static_cast<std::uint64_t>(calibration.upload.copy_ns);
+  stream.jitter_ns = static_cast<std::uint64_t>(calibration.jitter_ns);
+  stream.attend_bytes_s = static_cast<std::uint64_t>(calibration.attend_bytes_s);
+  stream.wave_ns = static_cast<std::uint64_t>(calibration.wave_ns);
+}
+
+Json calibration_json(const std::optional<DeviceCalibration>& calibration) {
+  return calibration ? numbers_of(*calibration) : Json();
+}
+
+Result<void> check_calibration_file(const std::string& path) {
+  const auto known = known_calibrations(path);
+  return known ? Result<void>{} : tl::unexpected(known.error());
+}
+
 Result<void> store_calibration(const std::string& path,
                                const DeviceCalibration& calibration,
                                const std::string& device_name) {
-  Json document = {{kVersionKey, kVersion}, {"devices", Json::object()}};
-  if (std::ifstream file(path, std::ios::binary); file) {
-    auto known = parse_calibrations(path, text_of(file));
-    if (!known) {
-      return tl::unexpected(std::move(known).error());
-    }
-    document = std::move(*known);
+  auto document = known_calibrations(path);
+  if (!document) {
+    return tl::unexpected(std::move(document).error());
   }
-  document["devices"][device_id_text(calibration.device_id)] = {
-      {"name", device_name},
-      {"copy_ns", calibration.upload.copy_ns},
-      {"link_bytes_s", calibration.upload.bytes_s},
-      {"jitter_ns", calibration.jitter_ns},
-      {"attend_bytes_s", calibration.attend_bytes_s},
-      {"wave_ns", calibration.wave_ns}};
+  Json device = {{"name", device_name}};
+  device.update(numbers_of(calibration));
+  (*document)["devices"][device_id_text(calibration.device_id)] = std::move(device);
   auto out = JsonFile::open(path);
-  return out ? out->write(document) : tl::unexpected(out.error());
+  return out ? out->write(*document) : tl::unexpected(out.error());
 }
 
 }  // namespace kvspan::host

@@ -4,7 +4,9 @@
 #include "decode_bench.hpp"
 
 #include "kvspan/bench/link_rate.hpp"
-#include "kvspan/core/layout/kv_type.hpp"
+
+#include "bench_json.hpp"
+#include "calibration.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -20,6 +22,7 @@ bench::StepCase step_case(const DecodeBenchRequest& request, std::uint64_t conte
   bench::StepCase asked;
   asked.layers = request.layers;
   asked.tokens = context;
+  asked.query_type = request.query_type;
   asked.rows_max = *std::max_element(request.widths.begin(), request.widths.end());
   asked.appended = 0;
   for (const std::uint32_t width : request.widths) {
@@ -37,6 +40,14 @@ std::vector<bench::Steps> steps_of(const DecodeBenchRequest& request) {
     steps.push_back({width, static_cast<int>(request.timed_steps)});
   }
   return steps;
+}
+
+// The placement is by what is known of the device: its calibration, else the measured rate alone.
+void tell_of_link(const DecodeBenchRequest& request, double link_bytes_s, StreamOptions& stream) {
+  stream.link_bytes_s = static_cast<std::uint64_t>(link_bytes_s);
+  if (request.calibration) {
+    apply_calibration(*request.calibration, stream);
+  }
 }
 
 // Seconds that the step cannot be shorter than: the link's, or those of attention.
@@ -69,10 +80,9 @@ Result<bench::DecodeTimes> time_share(const Backend& backend,
 
 }  // namespace
 
-Result<DecodeBenchResult> bench_decode(
-    const Backend& backend,
-    const DecodeBenchRequest& request,
-    const std::function<void(const DecodeBenchRow&, double link_bytes_s)>& told) {
+Result<DecodeBenchResult> bench_decode(const Backend& backend,
+                                       const DecodeBenchRequest& request,
+                                       const DecodeBenchListener& told) {
   const auto pages = bench::RandomPages::create(request.layer, request.page_tokens, 256);
   if (!pages) {
     return tl::unexpected(pages.error());
@@ -81,11 +91,25 @@ Result<DecodeBenchResult> bench_decode(
   if (!link) {
     return tl::unexpected(link.error());
   }
-  DecodeBenchResult result{*link, {}};
+  DecodeBenchResult result{*link, {}, {}};
+  const Link predicted_link = request.calibration ? request.calibration->upload : Link{0.0, *link};
   const std::vector<bench::Steps> steps = steps_of(request);
+  if (request.arenas != 0) {
+    bench::StepCase asked = step_case(request, request.contexts.front());
+    tell_of_link(request, *link, asked.stream);
+    auto arenas = sweep_arenas(
+        backend, *pages, asked, steps.front(), request.arenas, [&](const SweepPoint& point) {
+          told.arena(point, *link);
+        });
+    if (!arenas) {
+      return tl::unexpected(std::move(arenas).error());
+    }
+    result.arenas = std::move(*arenas);
+    return result;
+  }
   for (const std::uint64_t context : request.contexts) {
     bench::StepCase asked = step_case(request, context);
-    asked.stream.link_bytes_s = static_cast<std::uint64_t>(*link);
+    tell_of_link(request, *link, asked.stream);
     const auto resident = bench::time_resident(backend, *pages, asked, steps);
     if (!resident) {
       return tl::unexpected(resident.error());
@@ -100,16 +124,19 @@ Result<DecodeBenchResult> bench_decode(
         if (!same) {
           return tl::unexpected(std::move(same).error());
         }
-        DecodeBenchRow row{context,
-                           percent,
-                           times->plan.regions.total_bytes(),
-                           times->plan.resident_pages.front(),
-                           times->plan.ring_slots,
-                           times->plan.group_pages,
-                           std::move(times->steps[index]),
-                           resident->steps[index].seconds,
-                           std::move(*same)};
-        told(row, *link);
+        const double resident_median = resident->steps[index].seconds.median;
+        DecodeBenchRow row{
+            context,
+            percent,
+            times->plan.regions.total_bytes(),
+            times->plan.resident_pages.front(),
+            times->plan.ring_slots,
+            times->plan.group_pages,
+            std::move(times->steps[index]),
+            resident->steps[index].seconds,
+            bench::predicted_seconds(times->plan, asked, predicted_link, resident_median),
+            std::move(*same)};
+        told.row(row, *link);
         result.rows.push_back(std::move(row));
       }
     }
@@ -152,28 +179,16 @@ std::string decode_bench_line(const DecodeBenchRow& row, double link_bytes_s) {
 
 nlohmann::ordered_json decode_bench_json(const DecodeBenchRequest& request,
                                          const DecodeBenchResult& result) {
-  const auto spread = [](const bench::Spread& seconds) {
-    return nlohmann::ordered_json{{"min", seconds.min},
-                                  {"median", seconds.median},
-                                  {"max", seconds.max},
-                                  {"runs", seconds.runs}};
-  };
-  const auto type = [](kvspan_type_t id) {
-    const auto known = kv_type(id);
-    return known ? std::string(known->name) : std::to_string(id);
-  };
   nlohmann::ordered_json out;
-  out["geometry"] = {{"layers", request.layers},
-                     {"q_heads", request.layer.q_heads},
-                     {"kv_heads", request.layer.kv_heads},
-                     {"head_size_k", request.layer.head_size_k},
-                     {"head_size_v", request.layer.head_size_v},
-                     {"k_type", type(request.layer.k_type)},
-                     {"v_type", type(request.layer.v_type)},
-                     {"page_tokens", request.page_tokens}};
+  out["geometry"] = geometry_json(request.layer, request.layers, request.page_tokens);
   out["gap_ns"] = request.stream.gap_ns;
   out["waits_each_layer"] = request.wait_each_layer || request.stream.gap_ns != 0;
+  out["calibration"] = calibration_json(request.calibration);
   out["link_bytes_s"] = result.link_bytes_s;
+  if (request.arenas != 0) {
+    out["arenas"] = sweep_json(result.arenas);
+    return out;
+  }
   out["rows"] = nlohmann::ordered_json::array();
   for (const DecodeBenchRow& row : result.rows) {
     const bench::StepTimes& times = row.times;
@@ -187,8 +202,9 @@ nlohmann::ordered_json decode_bench_json(const DecodeBenchRequest& request,
          {"group_pages", row.group_pages},
          {"streamed_bytes", times.bytes},
          {"streamed_pages", times.pages},
-         {"seconds", spread(times.seconds)},
-         {"resident_seconds", spread(row.resident_seconds)},
+         {"seconds", spread_json(times.seconds)},
+         {"resident_seconds", spread_json(row.resident_seconds)},
+         {"predicted_seconds", row.predicted_seconds},
          {"of_link", of_link(row, result.link_bytes_s)},
          {"over_bound", times.seconds.median / bound_seconds(row, result.link_bytes_s)},
          {"cpu_seconds_a_page", times.cpu.process},

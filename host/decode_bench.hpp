@@ -5,10 +5,13 @@
 
 #include "kvspan/bench/decode_steps.hpp"
 
+#include "arena_sweep.hpp"
+
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +21,12 @@ struct DecodeBenchRequest {
   LayerGeometry layer;
   std::uint32_t layers = 16;
   std::uint32_t page_tokens = 256;
-  std::vector<std::uint64_t> contexts;      // tokens
-  std::vector<std::uint32_t> widths;        // rows a step
-  std::vector<std::uint32_t> host_percent;  // pages of each layer that are not resident
+  kvspan_type_t query_type = KVSPAN_TYPE_F32;    // or F16
+  std::optional<DeviceCalibration> calibration;  // else the link is measured and nothing else known
+  std::vector<std::uint64_t> contexts;           // tokens
+  std::vector<std::uint32_t> widths;             // rows a step
+  std::vector<std::uint32_t> host_percent;       // pages of each layer that are not resident
+  std::uint32_t arenas = 0;  // not 0: so many arenas in place of shares, of one context and width
   StreamOptions stream;
   std::uint32_t timed_steps = 9;
   bool wait_each_layer = false;
@@ -36,20 +42,26 @@ struct DecodeBenchRow {
   std::uint32_t group_pages = 0;
   bench::StepTimes times;
   bench::Spread resident_seconds;
+  double predicted_seconds = 0.0;  // by the cost model, from the link and the resident step
   std::string check;
 };
 
 struct DecodeBenchResult {
   double link_bytes_s = 0.0;
   std::vector<DecodeBenchRow> rows;
+  std::vector<SweepPoint> arenas;
 };
 
-// Told after every row. Errors: the session's; `internal` where a value or a count of bytes is
-// wrong.
-[[nodiscard]] Result<DecodeBenchResult> bench_decode(
-    const Backend& backend,
-    const DecodeBenchRequest& request,
-    const std::function<void(const DecodeBenchRow&, double link_bytes_s)>& told);
+// Told after every row and arena.
+struct DecodeBenchListener {
+  std::function<void(const DecodeBenchRow&, double link_bytes_s)> row;
+  std::function<void(const SweepPoint&, double link_bytes_s)> arena;
+};
+
+// Errors: the session's; `internal` where a value or a count of bytes is wrong.
+[[nodiscard]] Result<DecodeBenchResult> bench_decode(const Backend& backend,
+                                                     const DecodeBenchRequest& request,
+                                                     const DecodeBenchListener& told);
 
 // A line for people; the heading comes first.
 [[nodiscard]] std::string decode_bench_heading();

@@ -3,6 +3,7 @@
 #include "generation_report.hpp"
 
 #include "amount.hpp"
+#include "calibration.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -126,6 +127,13 @@ std::string generation_summary(const GenerationReport& report) {
                    plan.ring_slots,
                    plan.tail_slots,
                    plan.slot_bytes));
+  line("placement",
+       report.calibration
+           ? fmt::format("for a link of {:.2f} GB/s, {:.0f} ns a copy; attention of {:.2f} GB/s",
+                         report.calibration->upload.bytes_s * 1e-9,
+                         report.calibration->upload.copy_ns,
+                         report.calibration->attend_bytes_s * 1e-9)
+           : "by default values; `kvspan bench link` measures the link for --calibration FILE");
   line("streamed",
        fmt::format("{} a generated token ({} bytes); {} in all, {} of it tails again",
                    bytes_text(streamed_bytes_a_token(run)),
@@ -168,6 +176,8 @@ nlohmann::ordered_json generation_json(const GenerationReport& report) {
   out["total_pages"] = total_pages(run.plan);
   out["ring_pages"] = run.plan.ring_slots;
   out["tail_pages"] = run.plan.tail_slots;
+  out["calibration"] = calibration_json(report.calibration);
+  out["predicted_step_ns"] = run.plan.predicted.step_ns;
   out["streamed_bytes_a_token"] = streamed_bytes_a_token(run);
   out["streamed_bytes"] = counters.streamed_bytes;
   out["streamed_pages"] = counters.streamed_pages;

@@ -2,6 +2,8 @@
 // What `generate` says at the end: text, summary, verification, JSON. Read next: generation.hpp.
 #pragma once
 
+#include "kvspan/core/policy/link.hpp"
+
 #include "generation.hpp"
 
 #include <nlohmann/json_fwd.hpp>
@@ -29,6 +31,7 @@ struct Verification {
 struct GenerationReport {
   std::string plugin;
   std::uint64_t arena_bytes = 0;
+  std::optional<DeviceCalibration> calibration;  // that pages were placed by
   std::string text;
   GenerationResult run;
   std::optional<Verification> verified;

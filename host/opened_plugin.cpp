@@ -79,12 +79,13 @@ Result<kvspan_device_info_t> describe_device(const sdk::Plugin& plugin, std::uin
 
 Result<OpenedPlugin> OpenedPlugin::find(const std::string& name_or_path,
                                         std::uint32_t device,
-                                        const std::vector<std::string>& folders) {
+                                        const std::vector<std::string>& folders,
+                                        std::map<std::string, std::string> options) {
   const auto file = find_plugin(name_or_path, plugin_folders(folders));
   if (!file) {
     return tl::unexpected(file.error());
   }
-  return open({*file, device, {}});
+  return open({*file, device, std::move(options)});
 }
 
 Result<OpenedPlugin> OpenedPlugin::open(const PluginRequest& request) {

@@ -29,10 +29,11 @@ class OpenedPlugin {
   [[nodiscard]] static Result<OpenedPlugin> open(const PluginRequest& request);
 
   // The plugin of that name or path, looked for as the command line says: `folders` are those that
-  // it names. Errors: not_found, and open's.
+  // it names; `options` are the plugin's own. Errors: not_found, and open's.
   [[nodiscard]] static Result<OpenedPlugin> find(const std::string& name_or_path,
                                                  std::uint32_t device,
-                                                 const std::vector<std::string>& folders);
+                                                 const std::vector<std::string>& folders,
+                                                 std::map<std::string, std::string> options = {});
 
   [[nodiscard]] const Backend& backend() const { return *backend_; }
 

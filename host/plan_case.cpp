@@ -53,17 +53,11 @@ Result<std::uint64_t> bytes_or(const std::string& text, std::uint64_t otherwise)
 Result<StreamOptions> stream_options(const PlanOptions& options, const Backend& backend) {
   StreamOptions stream;
   if (!options.calibration.empty()) {
-    std::array<std::uint8_t, 16> id{};
-    std::copy_n(backend.info().id, id.size(), id.begin());
-    const auto known = load_calibration(options.calibration, id);
+    const auto known = load_calibration(options.calibration, backend);
     if (!known) {
       return tl::unexpected(known.error());
     }
-    stream.link_bytes_s = static_cast<std::uint64_t>(known->upload.bytes_s);
-    stream.copy_ns = static_cast<std::uint64_t>(known->upload.copy_ns);
-    stream.jitter_ns = static_cast<std::uint64_t>(known->jitter_ns);
-    stream.attend_bytes_s = static_cast<std::uint64_t>(known->attend_bytes_s);
-    stream.wave_ns = static_cast<std::uint64_t>(known->wave_ns);
+    apply_calibration(*known, stream);
   }
   const auto link = bytes_or(options.link, stream.link_bytes_s);
   const auto attend = bytes_or(options.attend, stream.attend_bytes_s);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// `kvspan bench link`: what a copy costs on this machine's link, kept for `kvspan plan`.
+// `kvspan bench link`: what a copy costs on this machine's link, and what attention does with pages
+// that are there; kept for the planner.
+#include "kvspan/bench/attend_rate.hpp"
 #include "kvspan/bench/copy_samples.hpp"
 
+#include "bench_target.hpp"
 #include "calibration.hpp"
 #include "command.hpp"
-#include "opened_plugin.hpp"
 #include "report.hpp"
 #include "standard_streams.hpp"
 
@@ -17,24 +19,43 @@ namespace kvspan::host {
 
 namespace {
 
-struct LinkOptions {
-  std::string plugin = "cpu";
-  std::uint32_t device = 0;
-  std::string calibration;
-};
+Result<DeviceCalibration> measure(const BenchTarget& target, const Backend& backend) {
+  const auto layer = layer_of(target);
+  const auto pages = layer ? bench::RandomPages::create(*layer, target.page_tokens, 256)
+                           : tl::unexpected(layer.error());
+  if (!pages) {
+    return tl::unexpected(pages.error());
+  }
+  auto measured = bench::calibrate(backend);
+  if (!measured) {
+    return measured;
+  }
+  const auto attention = bench::attend_rate(backend, *pages);
+  if (!attention) {
+    return tl::unexpected(attention.error());
+  }
+  measured->attend_bytes_s = attention->bytes_s;
+  measured->wave_ns = attention->wave_ns;
+  return measured;
+}
 
-Result<void> run_link(const LinkOptions& options, const GlobalOptions& global) {
-  auto opened = OpenedPlugin::find(options.plugin, options.device, global.plugin_folders);
+Result<void> run_link(const BenchTarget& target, const GlobalOptions& global) {
+  if (!target.calibration.empty()) {
+    if (auto checked = check_calibration_file(target.calibration); !checked) {
+      return checked;
+    }
+  }
+  auto opened = open_target(target, global);
   if (!opened) {
     return tl::unexpected(std::move(opened).error());
   }
-  const auto measured = bench::calibrate(opened->backend());
+  const auto measured = measure(target, opened->backend());
   if (!measured) {
     return tl::unexpected(measured.error());
   }
-  if (!options.calibration.empty()) {
+  if (!target.calibration.empty()) {
     const auto stored =
-        store_calibration(options.calibration, *measured, opened->backend().info().name);
+        store_calibration(target.calibration, *measured, opened->backend().info().name);
     if (!stored) {
       return stored;
     }
@@ -43,28 +64,33 @@ Result<void> run_link(const LinkOptions& options, const GlobalOptions& global) {
       fmt::format("device               {} ({})\n"
                   "rate                 {:.2f} GB/s\n"
                   "before the first byte {:.0f} ns a copy; {} bytes take as long\n"
-                  "jitter               {:.0f} ns\n",
+                  "jitter               {:.0f} ns\n"
+                  "attention            {:.2f} GB/s of resident pages by one row\n"
+                  "a wave               {:.0f} ns beyond its bytes\n",
                   opened->backend().info().name,
                   device_id_text(measured->device_id),
                   measured->upload.bytes_s * 1e-9,
                   measured->upload.copy_ns,
                   break_even_bytes(measured->upload),
-                  measured->jitter_ns));
+                  measured->jitter_ns,
+                  measured->attend_bytes_s * 1e-9,
+                  measured->wave_ns));
 }
 
 }  // namespace
 
 RunCommand add_bench_link(CLI::App& bench, const GlobalOptions& global) {
   CLI::App* const command = bench.add_subcommand(
-      "link", "Cost of a copy to the device: time before its first byte, rate, jitter");
-  auto options = std::make_shared<LinkOptions>();
-  LinkOptions& o = *options;
-  command->add_option("--plugin,--backend", o.plugin, "Name or file of the plugin")
-      ->capture_default_str();
-  command->add_option("--device", o.device, "Number of its device")->capture_default_str();
+      "link",
+      "Cost of a copy to the device (time before its first byte, rate, jitter) and of attention of "
+      "what is there (rate, time of a wave)");
+  auto target = std::make_shared<BenchTarget>();
+  BenchTarget& t = *target;
+  add_plugin_options(*command, t);
+  add_layer_options(*command, t);
   command->add_option(
-      "--calibration", o.calibration, "Keep what was measured in this file, under the device's id");
-  return [&global, options] { return status_of(run_link(*options, global)); };
+      "--calibration", t.calibration, "Keep what was measured in this file, under the device's id");
+  return [&global, target] { return status_of(run_link(*target, global)); };
 }
 
 }  // namespace kvspan::host

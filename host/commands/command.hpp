@@ -28,7 +28,9 @@ RunCommand add_generate(CLI::App& app, const GlobalOptions& global);
 RunCommand add_bench(CLI::App& app, const GlobalOptions& global);
 RunCommand add_sim(CLI::App& app, const GlobalOptions& global);
 
-// Of `bench`: the link alone.
+// Of `bench`: decode steps, chunks of a prompt, the link alone.
+RunCommand add_bench_decode(CLI::App& bench, const GlobalOptions& global);
+RunCommand add_bench_prefill(CLI::App& bench, const GlobalOptions& global);
 RunCommand add_bench_link(CLI::App& bench, const GlobalOptions& global);
 
 }  // namespace kvspan::host

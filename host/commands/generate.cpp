@@ -5,6 +5,7 @@
 #include "kvspan/core/layout/kv_type.hpp"
 
 #include "amount.hpp"
+#include "calibration.hpp"
 #include "command.hpp"
 #include "config.hpp"
 #include "exit_code.hpp"
@@ -50,6 +51,7 @@ struct GenerateOptions {
   std::uint32_t prefill_rows = 1024;
   std::uint32_t threads = 0;
   bool verify = false;
+  std::string calibration;
   std::string json;
 };
 
@@ -216,6 +218,13 @@ Result<GenerationReport> report_of(const GenerateOptions& options,
   if (!opened) {
     return tl::unexpected(std::move(opened).error());
   }
+  auto calibration = load_if_named(options.calibration, opened->backend());
+  if (!calibration) {
+    return tl::unexpected(std::move(calibration).error());
+  }
+  if (*calibration) {
+    apply_calibration(**calibration, request.session.stream);
+  }
   auto geometry = aligned_for(opened->backend(), std::move(request.session.geometry));
   if (!geometry) {
     return tl::unexpected(std::move(geometry).error());
@@ -228,6 +237,7 @@ Result<GenerationReport> report_of(const GenerateOptions& options,
   GenerationReport report;
   report.plugin = opened->plugin().note().name;
   report.arena_bytes = request.session.arena_bytes;
+  report.calibration = *calibration;
   auto run = watched_run(*opened, *team, request);
   if (!run) {
     return tl::unexpected(std::move(run).error());
@@ -317,6 +327,9 @@ RunCommand add_generate(CLI::App& app, const GlobalOptions& global) {
   command->add_flag("--verify",
                     o.verify,
                     "Run again with everything resident; ids and logits must be equal bit for bit");
+  command->add_option("--calibration",
+                      o.calibration,
+                      "File that `bench link` wrote: pages are placed by its numbers");
   command->add_option("--json", o.json, "Write the summary as JSON to this file, - for stdout");
   return [&global, options] {
     const auto status = run_generate(*options, global);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kvspan bench decode` on small histories: every byte counted, every output compared, on each
+"""`kvspan bench decode` and `bench prefill` on small histories: every byte counted, every output compared, on each
 backend that is built here. Run by cli_test.py.
 
 No time is judged: only what the figures are made of.
@@ -77,3 +77,79 @@ class BenchDecode(ToolCase):
         ):
             with self.subTest(more=more):
                 self.refused(WRONG_INPUT, words, "bench", "decode", "--layers", 1, *more)
+
+    def test_arenas_hold_more_and_stream_less(self) -> None:
+        for plugin in PLUGINS:
+            with self.subTest(plugin=plugin):
+                arenas = self.json_of(*SMALL, "--plugin", plugin, "--context", "1K", "--arenas", 4)["arenas"]
+                self.assertEqual(len(arenas), 4)
+                self.assertEqual(arenas[0]["streamed_bytes"], 3 * 16 * 64 * TOKEN_BYTES)
+                self.assertEqual(arenas[-1]["streamed_bytes"], 0)
+                for before, after in zip(arenas, arenas[1:]):
+                    self.assertGreater(after["arena_bytes"], before["arena_bytes"])
+                    self.assertGreater(after["predicted_seconds"], 0)
+                    self.assertAlmostEqual(after["over_before"],
+                                           after["seconds"]["median"] / before["seconds"]["median"])
+                    self.assertIn("memcmp of ", after["check"])
+        for more in (("--arenas", 3, "--rows", "1,2"), ("--arenas", 3, "--context", "256,512"),
+                     ("--arenas", 3, "--host-share", 50), ("--arenas", 1)):
+            with self.subTest(more=more):
+                self.refused(WRONG_INPUT, ["--arenas"], *SMALL, *more)
+
+    def test_queries_of_16_bits(self) -> None:
+        for plugin in PLUGINS:
+            for name, more in (("decode", ("--rows", 3, "--steps", 1)),
+                               ("prefill", ("--rows", 40, "--turns", 1, "--timed", 1))):
+                with self.subTest(plugin=plugin, name=name):
+                    said = self.json_of("bench", name, *SMALL[2:8], "--plugin", plugin, "--context", 300,
+                                        "--q-type", "f16", *more)
+                    self.assertEqual(said["q_type"], "f16")
+                    self.assertIn("memcmp of ", said["rows"][0]["check"])
+
+    def test_options_reach_the_plugin(self) -> None:
+        said = self.json_of(*SMALL, "--context", 256, "--option", "threads=1",
+                            "--option", "link_bytes_s=40000000")
+        self.assertEqual(said["plugin"]["options"], ["threads=1", "link_bytes_s=40000000"])
+        self.assertLess(said["link_bytes_s"], 40000000)
+        for words, option in ((["NAME=VALUE"], "threads"), (["NAME=VALUE"], "=1"),
+                              (["threads"], "threads=0"), (["link_bytes_s"], "link_bytes_s=fast"),
+                              (["link_copy_ns"], "link_copy_ns=1000000001")):
+            with self.subTest(option=option):
+                self.refused(WRONG_INPUT, words, *SMALL, "--option", option)
+
+
+class BenchPrefill(ToolCase):
+    """Chunks that follow each other."""
+
+    def test_moves_each_page_and_row_once(self) -> None:
+        for plugin in PLUGINS:
+            for row in self.json_of("bench", "prefill", *SMALL[2:8], "--plugin", plugin, "--turns", 2,
+                                    "--timed", 2, "--context", "512,1000", "--rows", "32,100",
+                                    "--host-share", "0,100")["rows"]:
+                with self.subTest(plugin=plugin, **{k: row[k] for k in ("context", "chunk_rows", "host_percent")}):
+                    rows = row["chunk_rows"]
+                    self.assertEqual([chunk["context"] for chunk in row["chunks"]],
+                                     [row["context"] + at * rows for at in (1, 2, 4, 5)])
+                    for chunk in row["chunks"]:
+                        pages = chunk["context"] // 64
+                        self.assertEqual(chunk["streamed_pages"],
+                                         3 * (pages - min(pages, row["resident_pages"])))
+                        self.assertEqual(chunk["streamed_bytes"],
+                                         chunk["streamed_pages"] * 64 * TOKEN_BYTES)
+                        self.assertEqual(chunk["published_bytes"], 3 * rows * TOKEN_BYTES)
+                        self.assertGreater(chunk["seconds"], 0)
+                    self.assertEqual(row["chunks"][0]["streamed_pages"] == 0, row["host_percent"] == 0)
+                    self.assertIn("memcmp of ", row["check"])
+                    self.assertGreater(row["predicted_seconds"], 0)
+
+    def test_both_directions_are_timed(self) -> None:
+        said = self.json_of("bench", "prefill", *SMALL[2:8], "--turns", 1, "--context", 256, "--rows", 16)
+        for name in ("up_alone", "down_alone", "up", "down"):
+            self.assertEqual(said["both_ways"][f"{name}_seconds"]["runs"], 7)
+        self.assertGreater(said["both_ways"]["bytes"], 0)
+        self.assertEqual(said["plugin"]["name"], "cpu")
+
+    def test_the_table_has_a_line_a_row(self) -> None:
+        lines = self.accepted("bench", "prefill", *SMALL[2:8], "--turns", 1, "--context", 256,
+                              "--rows", "16,32").out.splitlines()
+        self.assertEqual([line.split()[:2] for line in lines[2:]], [["256", "16"], ["256", "32"]])

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`plan` with a link and a machine: placements, predictions, headroom, automatic arenas; `bench link`.
+"""`plan` with a link and a machine: placements, predictions, headroom, automatic arenas; `bench link`
+and who reads what it keeps.
 
 Run by cli_test.py.
 """
 import json
+import pathlib
 import unittest
 
-from kvspan_tool import MISSING_HERE, PLUGINS, WRONG_INPUT, ToolCase
+from kvspan_tool import MISSING_HERE, MODEL, PLUGINS, WRONG_INPUT, ToolCase
 
 GEOMETRY = ("--layers", 16, "--q-heads", 24, "--kv-heads", 4, "--head-size", 256,
             "--context", 262144, "--k-type", "q8_0", "--v-type", "q4_0", "--prefill-rows", 1)
@@ -169,8 +171,11 @@ class Machine(ToolCase):
                              "--plugin", "stub", *GEOMETRY, option, pinned - 1)
 
 
+CPU_ID = b"host-processor-0".hex()
+
+
 class Link(ToolCase):
-    """Measured once, kept under the device's id, read by `plan`."""
+    """Measured once, kept under the device's id, read by `plan`, `generate` and `bench`."""
 
     def test_kept_and_read(self) -> None:
         file = self.folder / "calibration.json"
@@ -180,6 +185,13 @@ class Link(ToolCase):
         (device, numbers), = kept["devices"].items()
         self.assertRegex(device, "^[0-9a-f]{32}$")
         self.assertGreater(numbers["link_bytes_s"], 0)
+        # Attention of what is resident, and a wave beyond its bytes: no processor reads a terabyte a
+        # second, no wave takes a second.
+        self.assertIn("attention", text)
+        self.assertGreater(numbers["attend_bytes_s"], 1e6)
+        self.assertLess(numbers["attend_bytes_s"], 1e12)
+        self.assertGreaterEqual(numbers["wave_ns"], 0)
+        self.assertLess(numbers["wave_ns"], 1e9)
         plan = self.json_of("plan", "--plugin", "cpu", *GEOMETRY, "--arena", "2GiB", "--calibration",
                             file)
         self.assertGreater(plan["predicted"]["step_ns"], 0)
@@ -190,6 +202,53 @@ class Link(ToolCase):
                      "--calibration", file)
         self.accepted("bench", "link", "--plugin", "cpu", "--calibration", file)
         self.assertEqual(sorted(json.loads(file.read_text())["devices"]), ["00" * 16, device])
+
+    def calibrations(self, id_text: str, **changes: float) -> pathlib.Path:
+        """A file of one device whose numbers nobody measured."""
+        numbers = {"name": "Someone's card", "copy_ns": 3000, "link_bytes_s": 2e9, "jitter_ns": 100000,
+                   "attend_bytes_s": 5e9, "wave_ns": 20000, **changes}
+        return self.file("numbers.json", json.dumps(
+            {"kvspan_calibrations": 1, "devices": {id_text: numbers}}).encode())
+
+    def test_generate_and_bench_read_it(self) -> None:
+        file = self.calibrations(CPU_ID)
+        generate = ("generate", "--model", MODEL, "--prompt-file", self.prompt(), "--tokens", 2,
+                    "--arena", "60%", "--page-tokens", 64, "--prefill-rows", 64)
+        without = self.accepted(*generate)
+        self.assertRegex(without.err, r"placement +by default values.*--calibration")
+        self.assertIsNone(self.json_of(*generate)["calibration"])
+        outcome = self.accepted(*generate, "--calibration", file, "--verify")
+        self.assertRegex(outcome.err, r"placement +for a link of 2\.00 GB/s")
+        self.assertEqual(outcome.out, without.out)
+        # 2 GB/s for 100 us of jitter are 200,000 bytes: the ring covers them as far as it pays.
+        said = self.json_of(*generate, "--calibration", file)
+        self.assertEqual(said["calibration"]["link_bytes_s"], 2e9)
+        self.assertGreater(said["predicted_step_ns"], 0)
+        for name in ("decode", "prefill"):
+            bench = ("bench", name, "--geometry", "2/1/128", "--layers", 2, "--page-tokens", 64,
+                     "--context", "1K", "--rows", 16)
+            self.assertIsNone(self.json_of(*bench)["calibration"])
+            with_numbers = self.json_of(*bench, "--calibration", file)
+            self.assertEqual(with_numbers["calibration"]["attend_bytes_s"], 5e9)
+            self.assertIn("memcmp of ", with_numbers["rows"][0]["check"])
+
+    def test_numbers_make_the_prediction(self) -> None:
+        bench = ("bench", "decode", "--geometry", "2/1/128", "--layers", 2, "--page-tokens", 64,
+                 "--context", "1K", "--calibration")
+        page = 64 * (136 + 72)
+        for rate in (1e6, 1e7):
+            row = self.json_of(*bench, self.calibrations(CPU_ID, link_bytes_s=rate, copy_ns=0))["rows"][0]
+            self.assertAlmostEqual(row["predicted_seconds"], 2 * 16 * page / rate, delta=0.1 * 32 * page / rate)
+
+    def test_another_device_is_refused_by_name(self) -> None:
+        file = self.calibrations("ab" * 16)
+        words = ["numbers.json", CPU_ID, "Someone's card", "bench link"]
+        self.refused(MISSING_HERE, words, "plan", "--plugin", "cpu", *GEOMETRY, "--calibration", file)
+        self.refused(MISSING_HERE, words, "generate", "--model", MODEL, "--prompt-file", self.prompt(),
+                     "--tokens", 1, "--calibration", file)
+        for name in ("decode", "prefill"):
+            self.refused(MISSING_HERE, words, "bench", name, "--context", 256, "--layers", 1,
+                         "--calibration", file)
 
     def test_files_that_are_something_else(self) -> None:
         plan = ("plan", "--plugin", "cpu", *GEOMETRY, "--calibration")

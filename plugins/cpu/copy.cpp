@@ -91,6 +91,7 @@ class CopyTask final : public Task {
     }
     *arrays_.body = {arrays_.segments, count};
     packet.body = arrays_.body;
+    packet.copies = true;
     packet.execute = run_copy;
   }
 

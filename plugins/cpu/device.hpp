@@ -9,6 +9,7 @@
 #include "kvspan/kvspan.h"
 
 #include "host.hpp"
+#include "link.hpp"
 #include "team.hpp"
 
 #include <atomic>
@@ -34,6 +35,7 @@ inline constexpr uint32_t kCodecItemsMax = 65536;
 struct Options {
   uint32_t threads;       // "threads": of attention; default: those this process may run on
   uint64_t device_bytes;  // "device_bytes": of DEVICE memory; default: UNKNOWN_AMOUNT = no bound
+  LinkModel link;         // "link_bytes_s", "link_copy_ns"; default: none
 };
 
 struct Plugin {
@@ -96,6 +98,7 @@ struct Device {
   std::optional<Limits> prepared;
   uint32_t prepared_depth = 0;  // 0 = not bounded beyond the queue's own depth
   Faults faults;
+  LinkLines lines;  // of plugin.options.link
 };
 
 // Handles are the objects' addresses; the ABI's types stay incomplete.

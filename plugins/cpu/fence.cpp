@@ -26,8 +26,6 @@ kvspan_result_t report_cause(const Cause& cause,
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 kvspan_result_t KVSPAN_CALL fence_create(kvspan_device_t* handle,
                                          uint64_t initial,
                                          kvspan_fence_t** out_fence,

@@ -16,6 +16,8 @@ KVSPAN_PLUGIN_NOTE("cpu", "kvspan", "0.1.0", 2u, "");
 namespace kvspan::cpu {
 namespace {
 
+constexpr uint64_t kLinkCopyNsMax = 1'000'000'000;
+
 // Processors that this process may run on.
 uint64_t usable_processors() {
   cpu_set_t usable;
@@ -42,6 +44,18 @@ kvspan_result_t read_options(const Host& host, Options& options, kvspan_error_t*
   if (!host.option("device_bytes", KVSPAN_UNKNOWN_AMOUNT, options.device_bytes)) {
     return sdk::fail(
         error, KVSPAN_E_INVALID_ARG, kWhere, "option device_bytes must be a number of bytes");
+  }
+  if (!host.option("link_bytes_s", 0, options.link.bytes_s)) {
+    return sdk::fail(
+        error, KVSPAN_E_INVALID_ARG, kWhere, "option link_bytes_s must be a number of bytes");
+  }
+  if (!host.option("link_copy_ns", 0, options.link.copy_ns) ||
+      options.link.copy_ns > kLinkCopyNsMax) {
+    return sdk::fail(error,
+                     KVSPAN_E_INVALID_ARG,
+                     kWhere,
+                     "option link_copy_ns must be a number from 0 to %llu",
+                     sdk::number(kLinkCopyNsMax));
   }
   return KVSPAN_OK;
 }

@@ -111,6 +111,7 @@ kvspan_result_t Queue::place(Packet& packet,
   cut_packet(cutter, packet, counts);
   task.lay_out(cutter);
   Uses uses(packet.memories);
+  packet.copies = false;
   task.fill(packet, uses);
   uses.add(submit.cancel_memory);
   packet.memory_count = uses.count();
@@ -199,6 +200,9 @@ void Queue::accept(Packet& packet) {
   packet.planted_code =
       fires(device_.faults.submit_in) ? device_.faults.submit_code : kvspan_result_t{KVSPAN_OK};
   device_.counters.submits.fetch_add(1, std::memory_order_relaxed);
+  if (device_.plugin.options.link.is_there()) {
+    packet.accepted = Clock::now();
+  }
   ++head_;
   work_.notify_one();
 }
@@ -308,7 +312,7 @@ kvspan_result_t KVSPAN_CALL queue_create(kvspan_device_t* handle,
       return bad;
     }
     const uint32_t depth = options->depth == 0 ? kDepthMax : options->depth;
-    Queue* const queue = device.host.make<Queue>(device, depth);
+    Queue* const queue = device.host.make<Queue>(device, options->role, depth);
     kvspan_result_t result = queue == nullptr ? report_no_host_memory(sizeof(Queue), error, kWhere)
                                               : queue->start(slab_bytes, error, kWhere);
     if (result != KVSPAN_OK && queue != nullptr) {

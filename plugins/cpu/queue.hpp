@@ -63,7 +63,9 @@ struct Packet {
   Memory** memories = nullptr;  // [memory_count] named by the work
   uint64_t memory_count = 0;
   uint64_t submit_id = 0;
-  uint64_t bytes = 0;  // moved, for the measurement
+  uint64_t bytes = 0;            // moved, for the measurement
+  bool copies = false;           // what it moves crosses the link, on a queue that does
+  Clock::time_point accepted{};  // where a link is modelled
   const uint32_t* cancel_word = nullptr;
   uint32_t wait_count = 0;
   uint32_t signal_count = 0;
@@ -88,7 +90,8 @@ class Task {
 
 class Queue {
  public:
-  Queue(Device& owner, uint32_t depth) : device_(owner), depth_(depth) {}
+  Queue(Device& owner, uint32_t role, uint32_t depth)
+      : device_(owner), role_(role), depth_(depth) {}
 
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
@@ -130,8 +133,12 @@ class Queue {
  private:
   static void thread_main(void* argument);
   void serve();
-  void wait_for_points(Packet& packet, std::unique_lock<std::mutex>& lock, Cause& cause);
+  bool wait_for_points(Packet& packet, std::unique_lock<std::mutex>& lock, Cause& cause);
+  Cause carry_out(const Packet& packet, bool waited, std::unique_lock<std::mutex>& lock);
   Cause run(const Packet& packet);
+  Cause wait_for_link(const Packet& packet,
+                      Clock::time_point end,
+                      std::unique_lock<std::mutex>& lock);
   void settle(Packet& packet, const Cause& cause);
   void record(const Packet& packet, uint64_t duration_ns);
   void lose_device(const Packet& packet);
@@ -150,13 +157,14 @@ class Queue {
   Packet& packet_at(uint64_t index) { return packets_[index % depth_]; }
 
   Device& device_;
+  const uint32_t role_;
   const uint32_t depth_;
   Block ring_;
   Packet* packets_ = nullptr;     // [depth_] in ring_
   uint64_t head_ = 0;             // submits accepted; guarded by the device's mutex
   uint64_t tail_ = 0;             // submits settled; guarded by the device's mutex
   bool stop_ = false;             // guarded by the device's mutex
-  std::condition_variable work_;  // a packet was added, or stop
+  std::condition_variable work_;  // a packet was added, or stop, or the device was lost
   Block measurement_block_;
   kvspan_measurement_t* measurements_ = nullptr;  // [kMeasurementsMax] ring
   uint64_t measured_ = 0;                         // ever recorded; guarded by the device's mutex

@@ -11,6 +11,17 @@ namespace {
 
 constexpr const char* kLost = "the device was lost: close it and open it again";
 
+// How often a copy that waits for its link looks at its cancel word.
+constexpr std::chrono::milliseconds kCancelLook{1};
+
+Cause lost(const Packet& packet) {
+  return {KVSPAN_E_DEVICE_LOST, packet.submit_id, kLost};
+}
+
+Cause cancelled(const Packet& packet) {
+  return {KVSPAN_E_CANCELLED, packet.submit_id, "the cancel word was set before this work ended"};
+}
+
 }  // namespace
 
 Queue::~Queue() {
@@ -79,56 +90,99 @@ void Queue::serve() {
     }
     Packet& packet = packet_at(tail_);
     Cause cause;
-    wait_for_points(packet, lock, cause);
-    lock.unlock();
+    const bool waited = wait_for_points(packet, lock, cause);
     if (cause.code == KVSPAN_OK) {
-      cause = run(packet);
+      cause = carry_out(packet, waited, lock);
     }
-    lock.lock();
     settle(packet, cause);
   }
 }
 
-// Until all are reached, one has failed, or the device is lost.
-void Queue::wait_for_points(Packet& packet, std::unique_lock<std::mutex>& lock, Cause& cause) {
+// Until all are reached, one has failed, or the device is lost. Whether it had to wait.
+bool Queue::wait_for_points(Packet& packet, std::unique_lock<std::mutex>& lock, Cause& cause) {
+  bool waited = false;
   for (uint32_t i = 0; i < packet.wait_count; ++i) {
     const Point& point = packet.waits[i];
-    device_.settled.wait(lock, [&] {
-      return point.fence->reached(point.value) || point.fence->failed() || device_.lost;
-    });
+    while (!point.fence->reached(point.value) && !point.fence->failed() && !device_.lost) {
+      device_.settled.wait(lock);
+      waited = true;
+    }
     if (device_.lost) {
-      cause = {KVSPAN_E_DEVICE_LOST, packet.submit_id, kLost};
-      return;
+      break;
     }
     if (!point.fence->reached(point.value)) {
       cause = {KVSPAN_E_WAIT_FAILED, packet.submit_id, "a point that this work waited for failed"};
-      return;
+      return waited;
     }
   }
   if (device_.lost) {
-    cause = {KVSPAN_E_DEVICE_LOST, packet.submit_id, kLost};
+    cause = lost(packet);
   }
+  return waited;
+}
+
+// The work, and on a modelled link the time that it lasts there. A copy whose points were reached
+// when its turn came begins where the line got free, not where this thread woke up: what a thread
+// takes to wake is no link's. The device's mutex is held before and after.
+Cause Queue::carry_out(const Packet& packet, bool waited, std::unique_lock<std::mutex>& lock) {
+  const LinkModel& link = device_.plugin.options.link;
+  LinkLine* const line =
+      packet.copies && packet.bytes != 0 && link.is_there() ? device_.lines.of(role_) : nullptr;
+  Clock::time_point end{};
+  Clock::duration lasts{};
+  if (line != nullptr) {
+    lasts = link.time_of(packet.bytes);
+    end = line->take(waited ? Clock::now() : packet.accepted, lasts);
+  }
+  const uint64_t begin_ns = packet.measure ? device_.host.now_ns() : 0;
+  lock.unlock();
+  Cause cause = run(packet);
+  const uint64_t ran_ns = packet.measure ? device_.host.now_ns() - begin_ns : 0;
+  lock.lock();
+  if (line != nullptr) {
+    if (cause.code == KVSPAN_OK) {
+      cause = wait_for_link(packet, end, lock);
+    }
+    line->give_back(end, Clock::now());
+  }
+  if (packet.measure && cause.code == KVSPAN_OK) {
+    const auto link_ns = static_cast<uint64_t>(std::chrono::nanoseconds(lasts).count());
+    record(packet, ran_ns > link_ns ? ran_ns : link_ns);
+  }
+  return cause;
+}
+
+// Until the copy's end on the link, its cancellation or the loss of the device. The device's mutex
+// is held.
+Cause Queue::wait_for_link(const Packet& packet,
+                           Clock::time_point end,
+                           std::unique_lock<std::mutex>& lock) {
+  const Execution execution{device_, packet.cancel_word};
+  for (Clock::time_point now = Clock::now(); now < end; now = Clock::now()) {
+    if (device_.lost) {
+      return lost(packet);
+    }
+    if (execution.cancelled()) {
+      return cancelled(packet);
+    }
+    const bool looks = packet.cancel_word != nullptr && end - now > kCancelLook;
+    work_.wait_until(lock, looks ? now + kCancelLook : end);
+  }
+  return {};
 }
 
 Cause Queue::run(const Packet& packet) {
-  const Cause cancelled{
-      KVSPAN_E_CANCELLED, packet.submit_id, "the cancel word was set before this work ended"};
   if (packet.loses_device) {
-    return {KVSPAN_E_DEVICE_LOST, packet.submit_id, kLost};
+    return lost(packet);
   }
   if (packet.planted_code != KVSPAN_OK) {
     return {packet.planted_code, packet.submit_id, "this work failed (a planted fault)"};
   }
   const Execution execution{device_, packet.cancel_word};
   if (execution.cancelled()) {
-    return cancelled;
+    return cancelled(packet);
   }
-  const uint64_t begin_ns = packet.measure ? device_.host.now_ns() : 0;
-  const kvspan_result_t result = packet.execute(execution, packet.body);
-  if (packet.measure && result == KVSPAN_OK) {
-    record(packet, device_.host.now_ns() - begin_ns);
-  }
-  return result == KVSPAN_OK ? Cause{} : cancelled;
+  return packet.execute(execution, packet.body) == KVSPAN_OK ? Cause{} : cancelled(packet);
 }
 
 // Gives the signals, or fails them. The device's mutex is held.
@@ -163,12 +217,15 @@ void Queue::lose_device(const Packet& packet) {
   }
   device_.lost = true;
   for (Fence* fence = device_.fences; fence != nullptr; fence = fence->next) {
-    fence->fail({KVSPAN_E_DEVICE_LOST, packet.submit_id, kLost});
+    fence->fail(lost(packet));
+  }
+  for (Queue* queue = device_.queues; queue != nullptr; queue = queue->next) {
+    queue->work_.notify_one();  // one that waits for its link
   }
 }
 
+// The device's mutex is held.
 void Queue::record(const Packet& packet, uint64_t duration_ns) {
-  const std::lock_guard lock(device_.mutex);
   if (measured_ - handed_out_ < kMeasurementsMax) {
     measurements_[measured_ % kMeasurementsMax] = {packet.submit_id, duration_ns, packet.bytes};
     ++measured_;

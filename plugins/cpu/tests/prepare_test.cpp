@@ -89,7 +89,7 @@ TEST(Prepare, TurnsEveryRefusedAllocationIntoAFailureThatChangesNothing) {
     SCOPED_TRACE("allocation " + std::to_string(nth));
     FakeHost host;
     auto plugin =
-        std::make_unique<Plugin>(Host(host.services()), Options{2, KVSPAN_UNKNOWN_AMOUNT});
+        std::make_unique<Plugin>(Host(host.services()), Options{2, KVSPAN_UNKNOWN_AMOUNT, {}});
     kvspan_error_t error = no_error();
     host.fail_in(nth);
     const auto insist = [&](const auto& make) {  // at most one of all calls fails

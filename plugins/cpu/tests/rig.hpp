@@ -35,7 +35,10 @@ struct Line {
 class Rig {
  public:
   explicit Rig(uint32_t threads = 2, uint64_t device_bytes = KVSPAN_UNKNOWN_AMOUNT)
-      : plugin_(std::make_unique<Plugin>(Host(host.services()), Options{threads, device_bytes})) {
+      : Rig(Options{threads, device_bytes, {}}) {}
+
+  explicit Rig(const Options& options)
+      : plugin_(std::make_unique<Plugin>(Host(host.services()), options)) {
     expect_ok(kDeviceTable.open(plugin_.get(), 0, &device, &error), "open");
   }
 

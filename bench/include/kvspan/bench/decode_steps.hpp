@@ -41,6 +41,13 @@ struct DecodeTimes {
                                              const StepCase& asked,
                                              const std::vector<Steps>& steps);
 
+// What the cost model says of a step (predict()), seconds: every page takes its share of
+// `resident_seconds`, which the step takes with everything resident.
+[[nodiscard]] double predicted_seconds(const Plan& plan,
+                                       const StepCase& asked,
+                                       const Link& link,
+                                       double resident_seconds);
+
 // The same steps with everything resident and no gaps.
 [[nodiscard]] Result<DecodeTimes> time_resident(const Backend& backend,
                                                 const RandomPages& pages,
@@ -49,6 +56,8 @@ struct DecodeTimes {
 
 // What was compared, in words. Errors: internal where outputs differ, or are no means of values
 // between -1 and 1.
+[[nodiscard]] Result<std::string> compare_outputs(const std::vector<float>& streamed,
+                                                  const std::vector<float>& resident);
 [[nodiscard]] Result<std::string> compare(const StepTimes& streamed, const StepTimes& resident);
 
 }  // namespace kvspan::bench

@@ -7,7 +7,8 @@
 
 namespace kvspan::bench {
 
-// Bytes a second of large copies to the device, the median of seven. Errors: memory, the copies'.
+// Bytes a second of large copies to the device, of 64 MiB or what takes 20 ms, the median of seven.
+// Errors: memory, the copies'.
 [[nodiscard]] Result<double> link_rate(const Backend& backend);
 
 }  // namespace kvspan::bench

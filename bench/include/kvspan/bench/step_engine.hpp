@@ -20,6 +20,7 @@ struct StepCase {
   std::uint32_t chunk_rows = 0;  // not 0: prefill steps have exactly so many rows at most
   std::uint64_t arena_bytes = 0;
   StreamOptions stream;
+  kvspan_type_t query_type = KVSPAN_TYPE_F32;  // or F16, of the same values rounded
   bool wait_each_layer = false;  // the engine needs a layer's output before it goes on
   double gap_seconds = 0.0;      // what it does then, on the host's clock
 };
@@ -90,5 +91,11 @@ class StepEngine {
 [[nodiscard]] Result<std::uint64_t> arena_for(const Backend& backend,
                                               const RandomPages& pages,
                                               const StepCase& asked);
+
+// The same steps with everything resident and no gaps, in an arena for them. Errors: plan()'s;
+// internal where such an arena still streams.
+[[nodiscard]] Result<StepCase> resident_case(const Backend& backend,
+                                             const RandomPages& pages,
+                                             const StepCase& asked);
 
 }  // namespace kvspan::bench
