@@ -222,9 +222,12 @@ RingNeed ring_need(const StepLoad& load, const Placement& placement) {
     }
   }
   if (!std::isinf(page_ns)) {
+    const std::uint64_t idle_pages = pages_in(worst.time_ns(), page_ns);
+    worst.gap_pages = pages_in(worst.gap_ns, page_ns);
+    worst.attention_pages =
+        static_cast<std::int64_t>(idle_pages) - static_cast<std::int64_t>(worst.gap_pages);
     worst.jitter_pages = pages_in(load.jitter_ns, fastest_page(load, group));
-    worst.pages = std::max<std::uint64_t>(
-        2ULL * group, group + pages_in(worst.time_ns(), page_ns) + worst.jitter_pages);
+    worst.pages = std::max<std::uint64_t>(2ULL * group, group + idle_pages + worst.jitter_pages);
   }
   return worst;
 }

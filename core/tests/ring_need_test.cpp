@@ -133,6 +133,8 @@ TEST(RingNeed, GapsOfWholeLayersAddUp) {
   const RingNeed need = ring_need(load, placement);
   EXPECT_DOUBLE_EQ(need.gap_ns, 1600.0);
   EXPECT_DOUBLE_EQ(need.attention_ns, 1.0 + 60.0);  // the last wave, what is resident
+  EXPECT_EQ(need.gap_pages, 16U);
+  EXPECT_EQ(need.attention_pages, 1);
   EXPECT_EQ(need.pages, 1U + 17U);
 }
 

@@ -24,12 +24,16 @@ struct StepTime {
 };
 
 // What a ring has to hold so that the link never rests: what comes in the longest stretch from one
-// wait of attention to the next layer that streams. Times in nanoseconds.
+// wait of attention to the next layer that streams. Times in nanoseconds. Where layers that stream
+// lie between, attention counts beyond what the link brings meanwhile, and may be below 0.
 struct RingNeed {
   double gap_ns = 0.0;        // of the layers between, in which nobody consumes K/V
   double attention_ns = 0.0;  // of the last wave, of what is resident, and where it is the slower
+  std::uint64_t gap_pages = 0;
+  std::int64_t attention_pages = 0;  // beside those of the gap
   std::uint64_t jitter_pages = 0;
-  std::uint64_t pages = 0;  // a group, those of the stretch and of jitter; two groups at least
+  std::uint64_t pages =
+      0;  // all of these and a group; two groups at least; 0 where nothing streams
 
   [[nodiscard]] double time_ns() const { return gap_ns + attention_ns; }
 };
