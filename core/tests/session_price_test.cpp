@@ -21,9 +21,13 @@ SessionOptions restless_options(const Backend& backend, int seed) {
   options.placement.limits.gain_min = 0.0;
   options.placement.limits.grow_after = options.placement.limits.shrink_after = 1;
   options.placement.limits.cooldown_steps = 2;
-  options.placement.limits.horizon_steps = 1e9;
-  const std::uint64_t room = seed % 4 < 2 ? 20'000 : 60'000;
-  options.arena_bytes = minimum_of(backend, options) + options.sequences * room;
+  // Histories as long as they will be: all of the context, or as good as they are.
+  options.placement.limits.horizon_steps = seed % 5 < 2 ? 1e9 : 10.0;
+  // Of the history: where most of it fits, a window rolls in places of its own.
+  const auto least = plan(plan_request(backend, options));
+  const std::uint64_t parts[] = {20, 50, 75, 90};
+  options.arena_bytes =
+      least->minimum_arena_bytes + least->history_bytes * parts[seed / 2 % 4] / 100;
   return options;
 }
 
@@ -53,6 +57,7 @@ struct Changes {
   int seen = 0;
   int that_move = 0;
   int that_keep = 0;  // less than everything that is resident then
+  int that_roll = 0;  // a window's pages among them
 };
 
 // A step of every sequence, so that each brings what it misses.
@@ -103,6 +108,11 @@ void run_restless(int seed, Changes& changes) {
     ASSERT_EQ(session->counters().moved_bytes - counted, decision->moved_bytes);
     changes.seen += decision->changed ? 1 : 0;
     changes.that_move += decision->moved_bytes != 0 ? 1 : 0;
+    const std::uint32_t rolling = session->plan().rolling_pages[2];
+    changes.that_roll +=
+        decision->moved_bytes != 0 && rolling != 0 && session->plan().resident_pages[2] >= rolling
+            ? 1
+            : 0;
     changes.that_keep += decision->changed && decision->moved_bytes < held_bytes ? 1 : 0;
   }
 }
@@ -115,13 +125,17 @@ TEST(SessionPrice, AChangeMovesWhatItWasPricedAt) {
     run_restless(seed, changes);
     ASSERT_FALSE(HasFailure());
   }
-  std::printf("%d sessions: %d changes, %d that move pages, %d that keep some\n",
-              sessions,
-              changes.seen,
-              changes.that_move,
-              changes.that_keep);
+  std::printf(
+      "%d sessions: %d changes, %d that move pages, %d that keep some, %d with a window that "
+      "rolls\n",
+      sessions,
+      changes.seen,
+      changes.that_move,
+      changes.that_keep,
+      changes.that_roll);
   EXPECT_GT(changes.that_move, sessions / 2);
   EXPECT_GT(changes.that_keep, sessions / 2);
+  EXPECT_GE(changes.that_roll, sessions / 20);
 }
 
 }  // namespace
