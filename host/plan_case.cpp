@@ -248,6 +248,9 @@ Result<PlanReport> make_report(const PlanOptions& options,
     }
   }
   report.plan = std::move(*found);
+  if (stream->link_bytes_s != 0 && report.plan.mode == PlanMode::streaming) {
+    report.ring = ring_need(step_load(request, report.plan), placement_of(report.plan));
+  }
   const auto spare = headroom(*machine, report.plan.total_bytes(), report.plan.pinned_bytes);
   if (!spare) {
     return tl::unexpected(spare.error());

@@ -29,6 +29,17 @@ nlohmann::ordered_json step_json(const Plan& plan) {
   return out;
 }
 
+nlohmann::ordered_json ring_json(const RingNeed& ring) {
+  nlohmann::ordered_json out;
+  out["pages"] = ring.pages;
+  out["gap_ns"] = ring.gap_ns;
+  out["gap_pages"] = ring.gap_pages;
+  out["attention_ns"] = ring.attention_ns;
+  out["attention_pages"] = ring.attention_pages;
+  out["jitter_pages"] = ring.jitter_pages;
+  return out;
+}
+
 nlohmann::ordered_json prompt_json(const PromptPlan& prompt) {
   nlohmann::ordered_json out;
   out["chunks"] = prompt.time.chunks;
@@ -81,6 +92,34 @@ std::string step_line(const std::string& label, const Plan& plan) {
                      bytes_text(plan.predicted.streamed_bytes) + " streamed");
 }
 
+// What the ring is for, in pages. Where the other work rules the link rests anyway.
+std::string ring_text(const PlanReport& report) {
+  const Plan& plan = report.plan;
+  const RingNeed& ring = report.ring;
+  if (plan.predicted.link_ns <= plan.predicted.compute_ns) {
+    return fmt::format(
+        "The ring has {} pages in groups of {}: with more the other work would not wait less\n",
+        plan.ring_slots,
+        plan.group_pages);
+  }
+  return fmt::format(
+      "The ring has {} pages in groups of {}. The link never rests with {}: two groups at least, "
+      "or "
+      "one and {} for the gap of {:.3f} ms, {} for {:.3f} ms of attention beside it, {} for "
+      "jitter; "
+      "{}\n",
+      plan.ring_slots,
+      plan.group_pages,
+      ring.pages,
+      ring.gap_pages,
+      ring.gap_ns * 1e-6,
+      ring.attention_pages,
+      ring.attention_ns * 1e-6,
+      ring.jitter_pages,
+      plan.ring_slots < ring.pages ? "the others are worth more resident"
+                                   : "what is left is better resident");
+}
+
 // Which of link and everything else rules, and what the ring is made of.
 std::string why_text(const PlanReport& report) {
   const Plan& plan = report.plan;
@@ -101,15 +140,7 @@ std::string why_text(const PlanReport& report) {
         "ring that covers the gaps",
         (step.step_ns - most_ns) * 1e-6);
   }
-  const std::uint32_t groups = std::min(plan.ring_slots, 2 * plan.group_pages);
-  out += fmt::format(
-      ".\n                     The ring has two groups of {} pages and {} more, {:.3f} ms of the "
-      "link, for the gap of {:.3f} ms and a jitter of {:.3f} ms; what is left is better resident\n",
-      plan.group_pages,
-      plan.ring_slots - groups,
-      step.ahead_ns * 1e-6,
-      static_cast<double>(report.stream.gap_ns) * 1e-6,
-      static_cast<double>(report.stream.jitter_ns) * 1e-6);
+  out += ".\n                     " + ring_text(report);
   return out;
 }
 
@@ -189,6 +220,7 @@ nlohmann::ordered_json plan_json(const PlanReport& report) {
   }
   if (plan.predicted.step_ns != 0.0) {
     out["predicted"] = step_json(plan);
+    out["ring_need"] = ring_json(report.ring);
   }
   if (plan.prompt.time.chunks != 0) {
     out["prompt"] = prompt_json(plan.prompt);

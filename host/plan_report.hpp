@@ -17,6 +17,7 @@ namespace kvspan::host {
 struct PlanReport {
   Plan plan;
   StreamOptions stream;
+  RingNeed ring;                  // where a link is known and something streams
   bool minimum = false;           // no arena was named
   std::string arena_rule;         // how the arena came about; empty where it was given
   std::optional<Plan> overlap;    // what the overlap rule makes of the same arena

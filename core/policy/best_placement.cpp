@@ -92,6 +92,9 @@ class Search {
         }
       }
     }
+    if (best_) {
+      trim(*best_);
+    }
     return best_;
   }
 
@@ -101,11 +104,25 @@ class Search {
     Placement placement;
     double step_ns = std::numeric_limits<double>::infinity();
     std::uint64_t bytes = UINT64_MAX;
-
-    [[nodiscard]] bool better_than(const Tried& other) const {
-      return step_ns < other.step_ns || (step_ns == other.step_ns && bytes < other.bytes);
-    }
   };
+
+  // Times that differ by rounding alone are the same.
+  [[nodiscard]] bool is_better(const Tried& tried) const {
+    return tried.step_ns < least_ns_ * (1.0 - kSameTime) ||
+           (tried.step_ns <= least_ns_ * (1.0 + kSameTime) && tried.bytes < best_bytes_);
+  }
+
+  // The smallest ring that is predicted no slower: a larger one would only take memory.
+  void trim(Placement& placement) const {
+    std::uint32_t low = std::min(placement.ring_slots, 2 * placement.group_pages);
+    std::uint32_t high = placement.ring_slots;
+    while (low < high) {
+      placement.ring_slots = low + (high - low) / 2;
+      const bool holds = predict(load_, placement).step_ns <= least_ns_ * (1.0 + 2.0 * kSameTime);
+      (holds ? high : low) = placement.ring_slots + (holds ? 0 : 1);
+    }
+    placement.ring_slots = high;
+  }
 
   bool everything_resident() {
     Placement placement;
@@ -149,17 +166,17 @@ class Search {
 
   void consider(std::uint64_t slots) {
     Tried tried = try_out(slots, slots);
-    if (tried.better_than(best_tried_)) {
-      best_ = tried.placement;
-      best_tried_ = std::move(tried);
+    if (is_better(tried)) {
+      least_ns_ = std::min(least_ns_, tried.step_ns);
+      best_bytes_ = tried.bytes;
+      best_ = std::move(tried.placement);
     }
   }
 
   // Rings between two that were considered. No ring there can beat the larger of them with the
   // residents of the smaller: where that is no better than the best, none needs a look.
   void search(std::uint64_t low, std::uint64_t high) {
-    if (high - low < 2 || looked_at_ > kLayersLookedAtMax ||
-        !try_out(high, low).better_than(best_tried_)) {
+    if (high - low < 2 || looked_at_ > kLayersLookedAtMax || !is_better(try_out(high, low))) {
       return;
     }
     const std::uint64_t middle = low + (high - low) / 2;
@@ -173,7 +190,8 @@ class Search {
   std::vector<bool> spilled_;
   std::uint32_t group_ = 1;
   std::uint64_t looked_at_ = 0;
-  Tried best_tried_;
+  double least_ns_ = std::numeric_limits<double>::infinity();
+  std::uint64_t best_bytes_ = UINT64_MAX;
   std::optional<Placement> best_;
 };
 

@@ -189,20 +189,4 @@ Placement with_rest(const StepLoad& load,
   }
 }
 
-ResidentForm resident_form(const FormRequest& request) {
-  if (request.pages == 0 || request.splits == 0 || request.resident_pages >= request.pages) {
-    return ResidentForm::run;
-  }
-  const std::uint64_t whole = request.splits * request.resident_pages / request.pages;
-  const std::uint64_t streaming = std::max<std::uint64_t>(request.splits - whole, 1);
-  const auto wave_ns = [&](std::uint64_t splits) {
-    const std::uint64_t deep = (request.group_pages + splits - 1) / splits;
-    return static_cast<double>(deep) * request.block_page_ns;
-  };
-  const double link_ns = static_cast<double>(request.group_pages) * request.link_page_ns;
-  return wave_ns(streaming) > link_ns && wave_ns(request.splits) < wave_ns(streaming)
-             ? ResidentForm::split_heads
-             : ResidentForm::run;
-}
-
 }  // namespace kvspan

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace kvspan {
 
@@ -94,7 +95,7 @@ void learn(const PolicyLimits& limits, const Observation& observation, PolicySta
   const bool fresh = !state.begun || now.epoch != state.baseline.epoch;
   const LinkCounters none{};
   const LinkCounters seen = fresh ? none : since(state.baseline, now).value_or(none);
-  state.baseline = is_true(now) ? now : LinkCounters{now.epoch, 0, 0, 0, 0.0, 0.0};
+  state.baseline = is_true(now) ? now : state.baseline;  // what is behind it went back
   if (fresh) {
     state.late_ns = 0.0;
   }
@@ -125,36 +126,49 @@ bool can_run(const StepLoad& load, const Pool& pool, const Placement& placement)
           placement.ring_slots >= 2 * placement.group_pages);
 }
 
-// Link time of the pages that a change brings: those that become resident, and those that lie
-// elsewhere then, as far as they are there. Layers lie behind each other, sequence by sequence:
-// what follows a layer whose number changes moves.
-double moving_ns(const StepLoad& load,
-                 const std::vector<std::uint64_t>& held_pages,
-                 const Placement& from,
-                 const Placement& to) {
-  const auto held = [&held_pages](std::uint32_t sequence) {
-    return held_pages.empty()             ? UINT64_MAX
-           : sequence < held_pages.size() ? held_pages[sequence]
-                                          : 0;
-  };
-  double time_ns = 0.0;
+// Pages of each layer that a change brings where nobody says which are there: layers lie behind
+// each other, sequence by sequence, so what follows a layer whose number changes moves.
+std::vector<std::uint64_t> pages_elsewhere(const StepLoad& load,
+                                           const Placement& from,
+                                           const Placement& to) {
+  std::vector<std::uint64_t> pages(load.layers.size(), 0);
   bool moved = false;
   for (std::uint32_t sequence = 0; sequence < load.sequences_max; ++sequence) {
     for (std::size_t layer = 0; layer < load.layers.size(); ++layer) {
-      const std::uint64_t then = std::min(to.resident_pages[layer], held(sequence));
-      const std::uint64_t kept = moved ? 0 : std::min(then, from.resident_pages[layer]);
-      time_ns += static_cast<double>(then - kept) *
-                 link_page_ns(load.link, load.layers[layer].page_bytes, kGroupMax);
-      moved = moved || to.resident_pages[layer] != from.resident_pages[layer];
+      const std::uint64_t then = to.resident_pages[layer];
+      pages[layer] += then - (moved ? 0 : std::min(then, from.resident_pages[layer]));
+      moved = moved || then != from.resident_pages[layer];
     }
   }
-  return time_ns;
+  return pages;
+}
+
+// What a change brings: bytes, and the time that the link takes for them.
+struct Move {
+  std::uint64_t bytes = 0;
+  double time_ns = 0.0;
+};
+
+Move move_of(const StepLoad& load,
+             const Observation& observation,
+             const Placement& from,
+             const Placement& to) {
+  const std::vector<std::uint64_t> pages =
+      observation.moved_pages ? observation.moved_pages(to) : pages_elsewhere(load, from, to);
+  Move move;
+  for (std::size_t layer = 0; layer < std::min(pages.size(), load.layers.size()); ++layer) {
+    const std::uint64_t page_bytes = load.layers[layer].page_bytes;
+    move.bytes += pages[layer] * page_bytes;
+    move.time_ns +=
+        static_cast<double>(pages[layer]) * link_page_ns(load.link, page_bytes, to.group_pages);
+  }
+  return move;
 }
 
 // Whether a placement that is not forced should become another, and what is remembered of that.
 DecisionReason weigh(const PolicyLimits& limits,
                      const StepLoad& load,
-                     const std::vector<std::uint64_t>& held_pages,
+                     const Observation& observation,
                      const Placement& target,
                      PolicyState& state) {
   const double now_ns = predict(load, state.placement).step_ns;
@@ -170,7 +184,7 @@ DecisionReason weigh(const PolicyLimits& limits,
     return DecisionReason::waiting;
   }
   if ((now_ns - then_ns) * limits.horizon_steps <
-      moving_ns(load, held_pages, state.placement, target)) {
+      move_of(load, observation, state.placement, target).time_ns) {
     return DecisionReason::not_worth;
   }
   return growth ? DecisionReason::grown_ring : DecisionReason::shrunk_ring;
@@ -257,10 +271,12 @@ Result<PolicyOutcome> policy_step(const PolicyConfig& config,
   } else if (misses_layer || !can_run(load, pool, state.placement)) {
     out.decision.reason = DecisionReason::deadline;
   } else {
-    out.decision.reason = weigh(config.limits, load, observation.held_pages, *target, out.state);
+    out.decision.reason = weigh(config.limits, load, observation, *target, out.state);
   }
   if (is_change(out.decision.reason)) {
     out.decision.changed = !state.begun || *target != state.placement;
+    out.decision.moved_bytes =
+        state.begun ? move_of(load, observation, state.placement, *target).bytes : 0;
     out.state.placement = std::move(*target);
     out.state.asked = 0;
     out.state.cooldown = state.begun ? config.limits.cooldown_steps : 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 namespace kvspan {
@@ -104,10 +105,10 @@ std::uint64_t groups_of(std::uint64_t pages, std::uint32_t group_pages) {
   return (pages + group_pages - 1) / group_pages;
 }
 
-// Pages that the link brings in a time, rounded up.
+// Pages that the link brings in a time, rounded up; what only rounding adds is none.
 std::uint64_t pages_in(double time_ns, double page_ns) {
-  return static_cast<std::uint64_t>(
-      std::ceil(std::min(time_ns / page_ns, static_cast<double>(UINT32_MAX))));
+  const double pages = std::min(time_ns / page_ns, static_cast<double>(UINT32_MAX));
+  return static_cast<std::uint64_t>(std::ceil(pages * (1.0 - kSameTime)));
 }
 
 // What a layer streams, and how.
@@ -144,6 +145,27 @@ Stage stage_of(const StepLoad& load, const LayerLoad& layer, const Stream& strea
   return stage;
 }
 
+double fastest_page(const StepLoad& load, std::uint32_t group) {
+  double page_ns = link_page_ns(load.link, load.layers.front().page_bytes, group);
+  for (const LayerLoad& layer : load.layers) {
+    page_ns = std::min(page_ns, link_page_ns(load.link, layer.page_bytes, group));
+  }
+  return page_ns;
+}
+
+std::vector<Stage> stages_of(const StepLoad& load,
+                             const Placement& placement,
+                             std::uint32_t group) {
+  std::vector<Stage> stages;
+  stages.reserve(load.layers.size());
+  const double fastest_page_ns = fastest_page(load, group);
+  for (std::size_t index = 0; index < load.layers.size(); ++index) {
+    const std::uint64_t streamed = streamed_pages(load, placement, index);
+    stages.push_back(stage_of(load, load.layers[index], {streamed, group, fastest_page_ns}));
+  }
+  return stages;
+}
+
 }  // namespace
 
 double link_page_ns(const Link& link, std::uint64_t page_bytes, std::uint32_t group_pages) {
@@ -152,24 +174,18 @@ double link_page_ns(const Link& link, std::uint64_t page_bytes, std::uint32_t gr
 
 StepTime predict(const StepLoad& load, const Placement& placement) {
   StepTime out;
-  std::vector<Stage> stages;
-  stages.reserve(load.layers.size());
   const std::uint32_t group = std::max(placement.group_pages, 1U);
-  double fastest_page_ns = link_page_ns(load.link, load.layers.front().page_bytes, group);
-  for (const LayerLoad& layer : load.layers) {
-    fastest_page_ns = std::min(fastest_page_ns, link_page_ns(load.link, layer.page_bytes, group));
+  std::vector<Stage> stages = stages_of(load, placement, group);
+  for (std::size_t index = 0; index < stages.size(); ++index) {
+    out.streamed_bytes += stages[index].pages * load.layers[index].page_bytes;
+    out.link_ns += stages[index].link_ns;
+    out.compute_ns += stages[index].closed_ns + stages[index].open_ns;
   }
-  for (std::size_t index = 0; index < load.layers.size(); ++index) {
-    const std::uint64_t streamed = streamed_pages(load, placement, index);
-    stages.push_back(stage_of(load, load.layers[index], {streamed, group, fastest_page_ns}));
-    out.streamed_bytes += streamed * load.layers[index].page_bytes;
-    out.link_ns += stages.back().link_ns;
-    out.compute_ns += stages.back().closed_ns + stages.back().open_ns;
-  }
-  const std::uint64_t jitter_slots = pages_in(load.jitter_ns, fastest_page_ns);
-  const std::uint64_t kept = std::min<std::uint64_t>(placement.ring_slots, 2ULL * group);
-  const std::uint64_t beyond = placement.ring_slots - kept;
-  set_ahead(stages, beyond - std::min(beyond, jitter_slots));
+  // A group is read while the link goes on. The second one that a ring has is part of what the link
+  // fills while nobody takes pages: a replay of every group says so (docs/adr/0022).
+  const std::uint64_t kept = group + pages_in(load.jitter_ns, fastest_page(load, group));
+  const std::uint64_t slots = placement.ring_slots;
+  set_ahead(stages, slots - std::min(slots, kept));
   for (const Stage& stage : stages) {
     out.ahead_ns = std::max(out.ahead_ns, stage.ahead_most_ns);
   }
@@ -177,6 +193,43 @@ StepTime predict(const StepLoad& load, const Placement& placement) {
   // The sum of a cycle's parts rounds otherwise than the sums above.
   out.step_ns = std::max({out.step_ns, out.link_ns, out.compute_ns});
   return out;
+}
+
+RingNeed ring_need(const StepLoad& load, const Placement& placement) {
+  const std::uint32_t group = std::max(placement.group_pages, 1U);
+  const std::vector<Stage> stages = stages_of(load, placement, group);
+  RingNeed worst;
+  double page_ns = std::numeric_limits<double>::infinity();  // of layers that stream
+  for (std::size_t first = 0; first < stages.size(); ++first) {
+    const Stage& waits = stages[first];
+    if (waits.pages == 0) {
+      continue;
+    }
+    page_ns = std::min(page_ns, link_page_ns(load.link, load.layers[first].page_bytes, group));
+    // Behind the wait the link is ahead by the last wave, or by all that followed the first group.
+    RingNeed need;
+    need.attention_ns =
+        std::max(waits.last_wave_ns, waits.first_group_ns + waits.open_ns - waits.link_ns);
+    for (std::size_t further = 1; further <= stages.size(); ++further) {
+      const std::size_t index = (first + further) % stages.size();
+      const Stage& stage = stages[index];
+      need.gap_ns += load.layers[index].gap_ns;
+      need.attention_ns += stage.closed_ns - load.layers[index].gap_ns;
+      if (stage.pages != 0 && need.time_ns() > worst.time_ns()) {
+        worst = need;
+      }
+      need.attention_ns += stage.open_ns - stage.link_ns;
+    }
+  }
+  if (!std::isinf(page_ns)) {
+    const std::uint64_t idle_pages = pages_in(worst.time_ns(), page_ns);
+    worst.gap_pages = pages_in(worst.gap_ns, page_ns);
+    worst.attention_pages =
+        static_cast<std::int64_t>(idle_pages) - static_cast<std::int64_t>(worst.gap_pages);
+    worst.jitter_pages = pages_in(load.jitter_ns, fastest_page(load, group));
+    worst.pages = std::max<std::uint64_t>(2ULL * group, group + idle_pages + worst.jitter_pages);
+  }
+  return worst;
 }
 
 }  // namespace kvspan

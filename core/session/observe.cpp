@@ -2,11 +2,13 @@
 // The policy in a running session: what was counted since the last observation, its decision, and
 // the move where it decides on one.
 #include "calls.hpp"
+#include "stages.hpp"
 #include "state.hpp"
 
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 namespace kvspan {
 
@@ -19,6 +21,31 @@ bool is_duration(double time_ns) {
 
 Error wrong_observation(const char* message) {
   return error_of(Errc::invalid_argument, message, "placement");
+}
+
+// What refill() would bring behind place(to), page by page; what is missing already comes anyway.
+std::vector<std::uint64_t> moved_pages(const SessionState& state, Placement to) {
+  std::vector<std::uint64_t> out(state.plan.pages.size(), 0);
+  if (!state.fits(to)) {
+    return out;
+  }
+  const std::uint32_t sequences = state.options.sequences;
+  const auto next = replaced(state.plan, sequences, to);
+  for (std::uint32_t sequence = 0; sequence < state.sequences.size(); ++sequence) {
+    const SequenceHistory& history = state.sequences[sequence].history;
+    const std::uint64_t tokens = state.sequences[sequence].live ? history.committed_tokens() : 0;
+    const std::uint64_t pages = (tokens + state.page_tokens() - 1) / state.page_tokens();
+    for (std::uint32_t layer = 0; pages != 0 && layer < out.size(); ++layer) {
+      const std::uint64_t after = next->resident_pages[layer];
+      const std::uint64_t from = first_moved(state.plan, *next, sequences, sequence, layer);
+      const bool rolls = next->rolling_pages[layer] != 0 && after >= next->rolling_pages[layer];
+      const std::uint64_t first = std::max(
+          from, rolls ? state.first_visible_page(layer, tokens) : history.first_page(layer));
+      const std::uint64_t end = rolls ? pages : std::min(after, pages);
+      out[layer] += from == after || first >= end ? 0 : end - first;
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -82,12 +109,10 @@ Observation SessionState::observation_of(const StepObservation& seen) const {
   const double steps = std::clamp(options.placement.limits.horizon_steps / 2.0, 0.0, context);
   std::vector<std::uint64_t> pages;
   for (const Sequence& sequence : sequences) {
-    out.held_pages.push_back(0);
     if (sequence.live) {
       const std::uint64_t tokens = sequence.history.committed_tokens();
       const double then =
           std::min(context, static_cast<double>(tokens) + sequence.growth_tokens * steps);
-      out.held_pages.back() = (tokens + page_tokens() - 1) / page_tokens();
       pages.push_back((static_cast<std::uint64_t>(then) + page_tokens() - 1) / page_tokens());
     }
   }
@@ -95,6 +120,7 @@ Observation SessionState::observation_of(const StepObservation& seen) const {
     out.load.sequence_pages = std::move(pages);
   }
   out.pages_max = plan.pages_a_sequence;
+  out.moved_pages = [this](const Placement& to) { return moved_pages(*this, to); };
   return out;
 }
 
@@ -160,6 +186,7 @@ Result<Decision> SessionState::observe(const StepObservation& seen) {
     plan.predicted = decision.predicted;
   } else {
     decision.predicted = decision.stayed;
+    decision.moved_bytes = 0;
   }
   policy = std::move(outcome->state);
   policy.placement = decision.placement = placement_of(plan);

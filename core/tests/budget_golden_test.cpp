@@ -212,13 +212,39 @@ TEST(BudgetGolden, PinnedMemoryThatTheCardCounts) {
   EXPECT_TRUE(plan(request).has_value());
 }
 
-// Frames of a pool, and the published layouts of forks that balance exactly.
-TEST(BudgetGolden, FramesOfAPool) {
+// A verify step of 49 rows once reserved a whole layer's gather, 1,097 MiB of a pool of 9,774
+// pages: 402 pages of 17 layers stayed of 574. Here rows are walked in the same workspace, so 574
+// stay beside a ring of 16; what 49 rows take are their own states, accumulators and one more tail
+// a layer.
+TEST(BudgetGolden, WideVerifyKeepsItsResidents) {
   constexpr std::uint64_t kPage = 425984;
-  EXPECT_EQ(512 * kMiB / kPage, 1260U);
-  EXPECT_EQ(2874 * kMiB / kPage, 402U * 17 + 240);
-  EXPECT_EQ(3971 * kMiB / kPage, 574U * 17 + 16);
-  EXPECT_EQ(3978 * kMiB / kPage, 575U * 17 + 17);
+  constexpr std::uint64_t kPool = 9774;
+  PlanRequest request = long_context();
+  request.geometry.layers.assign(17, request.geometry.layers.front());
+  request.context_tokens = 163840;
+  request.prefill_rows_fixed = 256;
+  request.stream.group_pages = 8;
+  request.capabilities = fixed_caps(caps_of(32, 8, 1 * kMiB));
+  const auto with_rows = [&](std::uint32_t rows, std::uint64_t arena_bytes) {
+    request.decode_rows = rows;
+    request.arena_bytes = arena_bytes;
+    auto found = plan(request);
+    EXPECT_TRUE(found.has_value()) << found.error().message;
+    return found.value_or(Plan{});
+  };
+  const Plan narrow = with_rows(1, 0);
+  const Plan wide = with_rows(49, 0);
+  for (const Plan* least : {&narrow, &wide}) {
+    const std::uint64_t arena_bytes =
+        least->minimum_arena_bytes + (kPool - least->ring_slots) * kPage;
+    const Plan found = with_rows(least == &narrow ? 1 : 49, arena_bytes);
+    EXPECT_EQ(found.resident_pages, std::vector<std::uint32_t>(17, 574));
+    EXPECT_EQ(found.ring_slots, 16U);
+    EXPECT_EQ(found.regions.workspace_bytes, narrow.regions.workspace_bytes);
+  }
+  // In the arena of one row: two pages a layer for all that, not 172.
+  const Plan same = with_rows(49, narrow.minimum_arena_bytes + (kPool - narrow.ring_slots) * kPage);
+  EXPECT_GE(same.resident_pages.back(), 572U);
 }
 
 TEST(BudgetGolden, RecurrentStates) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Properties of best_placement() over generated scenarios, a hundred thousand of them, and the
-// arithmetic of a published run.
+// Properties of best_placement() over generated scenarios, a hundred thousand each of those of the
+// contract, and the arithmetic of a published run. Each prints its seed and what it looked at.
 #include "kvspan/core/policy/placement.hpp"
 
 #include "kvspan/core/policy/overlap_policy.hpp"
@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 
 namespace kvspan::test {
@@ -51,12 +52,16 @@ void expect_sound(const LoadCase& drawn, const Placement& placement) {
   ASSERT_GE(time.step_ns, time.link_ns);
 }
 
+void print_scenarios(std::uint64_t seed, int scenarios) {
+  std::printf("seed %llu: %d loads\n", static_cast<unsigned long long>(seed), scenarios);
+}
+
 // Under the same link, gap and pool the overlap rule, in both of its placements, is never faster.
 TEST(Placement, IsNeverPredictedSlowerThanTheOverlapRule) {
   RandomLoads loads(kSeed);
   int compared = 0;
   int faster = 0;
-  for (int round = 0; round < rounds(40000); ++round) {
+  for (int round = 0; round < rounds(100000); ++round) {
     const LoadCase drawn = loads.uniform();
     SCOPED_TRACE(drawn.text);
     const OverlapRequest request{drawn.pool.bytes / drawn.pool.slot_bytes,
@@ -83,14 +88,18 @@ TEST(Placement, IsNeverPredictedSlowerThanTheOverlapRule) {
       faster += ours_ns < theirs_ns * 0.999 ? 1 : 0;
     }
   }
-  RecordProperty("compared", compared);
-  RecordProperty("faster", faster);
+  std::printf("seed %llu: %d loads, %d comparisons, %d of them faster by 0.1 %%\n",
+              static_cast<unsigned long long>(kSeed),
+              rounds(100000),
+              compared,
+              faster);
   EXPECT_GT(faster, compared / 10);  // else the comparison would say nothing
 }
 
 TEST(Placement, ConservesPagesInEveryScenario) {
   RandomLoads loads(kSeed + 1);
-  for (int round = 0; round < rounds(20000); ++round) {
+  const int scenarios = rounds(100000);
+  for (int round = 0; round < scenarios; ++round) {
     const LoadCase drawn = loads.mixed();
     SCOPED_TRACE(drawn.text);
     const auto found = best_placement(drawn.load, drawn.pool);
@@ -100,12 +109,14 @@ TEST(Placement, ConservesPagesInEveryScenario) {
       ASSERT_EQ(*best_placement(drawn.load, drawn.pool), *found);
     }
   }
+  print_scenarios(kSeed + 1, scenarios);
 }
 
 // Five pools of each scenario, each at least as large as the one before.
 TEST(Placement, MoreMemoryIsNeverPredictedSlower) {
   RandomLoads loads(kSeed + 2);
-  for (int round = 0; round < rounds(10000); ++round) {
+  const int scenarios = rounds(40000);
+  for (int round = 0; round < scenarios; ++round) {
     LoadCase drawn = round % 2 == 0 ? loads.uniform() : loads.mixed();
     SCOPED_TRACE(drawn.text);
     double before_ns = std::numeric_limits<double>::infinity();
@@ -120,12 +131,14 @@ TEST(Placement, MoreMemoryIsNeverPredictedSlower) {
       drawn.pool.bytes += loads.pick(1, last / 3 + 2);
     }
   }
+  print_scenarios(kSeed + 2, scenarios);
 }
 
 // With one ring, more room never streams more, and each part of the model pulls the right way.
 TEST(Placement, MoreRoomNeverStreamsMore) {
   RandomLoads loads(kSeed + 3);
-  for (int round = 0; round < rounds(20000); ++round) {
+  const int scenarios = rounds(100000);
+  for (int round = 0; round < scenarios; ++round) {
     const LoadCase drawn = loads.mixed();
     SCOPED_TRACE(drawn.text);
     const std::size_t layers = drawn.load.layers.size();
@@ -155,6 +168,7 @@ TEST(Placement, MoreRoomNeverStreamsMore) {
     other.link.bytes_s *= 1.5;
     ASSERT_LE(predict(other, small).step_ns, slower_ns * (1.0 + 1e-9));
   }
+  print_scenarios(kSeed + 3, scenarios);
 }
 
 // The search against every ring size, group and number of layers that stream.
@@ -187,6 +201,7 @@ TEST(Placement, FindsWhatTryingEverythingFinds) {
     ASSERT_TRUE(found.has_value());
     ASSERT_NEAR(predict(drawn.load, *found).step_ns, least_ns, least_ns * 1e-9);
   }
+  print_scenarios(kSeed + 4, rounds(400));
 }
 
 // 262,144 tokens, 16 layers, a pool of 5,484 pages on a link of 49.2 GB/s with gaps of 1.5 ms: the
@@ -199,8 +214,8 @@ TEST(Placement, PublishedRunStreamsLessWithASmallerRing) {
   const Pool pool{5484ULL * 425984, 425984};
   const auto ours = best_placement(load, pool);
   ASSERT_TRUE(ours.has_value());
-  EXPECT_GE(ours->ring_slots, 174U);
-  EXPECT_LE(ours->ring_slots, 240U);
+  EXPECT_GE(ours->ring_slots, 174U);        // what comes in the gap
+  EXPECT_LE(ours->ring_slots, 64U + 174U);  // and two groups
   EXPECT_NEAR(static_cast<double>(ours->resident_pages.front()), 330.0, 2.0);
   const StepTime time = predict(load, *ours);
   EXPECT_NEAR(static_cast<double>(time.streamed_bytes), 4.73e9, 0.02e9);
@@ -254,10 +269,9 @@ TEST(Placement, AWholeLayerIsAdmittedOrRefusedToThePage) {
     ASSERT_LE(streamed_pages(drawn.load, *admitted, layer), admitted->ring_slots);
     ASSERT_GE(admitted->ring_slots, found->ring_slots);
   }
+  print_scenarios(kSeed + 5, rounds(10000));
 }
 
-// Half of eight splits resident as a run leaves four to feed: with blocks slower than the link, the
-// heads of all eight are better.
 // Room that a short history leaves is put to use for the one that it becomes: nothing is taken from
 // any layer, what could hold another even row of pages does, and no step is predicted slower.
 TEST(Placement, TheRestIsPutToUseAndNothingIsTaken) {
@@ -305,23 +319,6 @@ TEST(Placement, TheRestIsPutToUseAndNothingIsTaken) {
     grown += rest == *best ? 0 : 1;
   }
   EXPECT_GT(grown, rounds(10000) / 10);
-}
-
-TEST(Placement, HeadsOfSplitsOnlyWhereARunStarvesTheBlocks) {
-  FormRequest request;
-  request.pages = 1024;
-  request.resident_pages = 512;
-  request.splits = 8;
-  request.group_pages = 16;
-  request.link_page_ns = 8000.0;
-  request.block_page_ns = 1000.0;
-  EXPECT_EQ(resident_form(request), ResidentForm::run);
-  request.block_page_ns = 33000.0;
-  EXPECT_EQ(resident_form(request), ResidentForm::split_heads);
-  request.resident_pages = 100;  // all eight still stream
-  EXPECT_EQ(resident_form(request), ResidentForm::run);
-  request.resident_pages = 1024;
-  EXPECT_EQ(resident_form(request), ResidentForm::run);
 }
 
 TEST(Placement, WrongLoadsAreRefusedByName) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The policy over time: fixed points, cooldown, links that lie, clocks that jump, counters that go
-// back, phases and deadlines. Every sequence is drawn from a printed seed.
+// The policy by example: cooldown, counters that go back, late groups, phases and deadlines, what a
+// move costs. Over generated loads: policy_time_test.cpp.
 #include "kvspan/core/policy/policy.hpp"
 
+#include "policy_rig.hpp"
 #include "random_load.hpp"
 
 #include <gtest/gtest.h>
@@ -11,100 +12,6 @@
 
 namespace kvspan::test {
 namespace {
-
-constexpr int rounds(int full) {
-  return KVSPAN_TEST_SANITIZED != 0 ? full / 20 : full;
-}
-
-// What a link that is as fast as `part` of its calibration counts in a step of this placement.
-void count_step(const StepLoad& load,
-                const Placement& placement,
-                double part,
-                double late_part,
-                LinkCounters& counters) {
-  StepLoad real = load;
-  real.link.bytes_s *= part;
-  const StepTime time = predict(real, placement);
-  const std::uint64_t bytes = streamed_bytes(load, placement);
-  const std::uint64_t group_bytes = placement.group_pages * load.layers.front().page_bytes;
-  const std::uint64_t groups = (bytes + group_bytes - 1) / group_bytes;
-  counters.groups += groups;
-  counters.late_groups += static_cast<std::uint64_t>(static_cast<double>(groups) * late_part);
-  counters.bytes += bytes;
-  counters.busy_ns += time.link_ns;
-  counters.elapsed_ns += time.step_ns;
-}
-
-PolicyConfig config_of(const LoadCase& drawn) {
-  PolicyConfig config;
-  config.decode_pool = drawn.pool;
-  config.prefill_pool = drawn.pool;
-  return config;
-}
-
-// Advances a policy by one step; a refusal fails the test.
-Decision advance(const PolicyConfig& config, PolicyState& state, const Observation& seen) {
-  auto out = policy_step(config, state, seen);
-  EXPECT_TRUE(out.has_value()) << out.error().message;
-  if (!out) {
-    return {};
-  }
-  state = out->state;
-  return out->decision;
-}
-
-TEST(Policy, ConstantLoadComesToRest) {
-  RandomLoads loads(9001);
-  for (int round = 0; round < rounds(60); ++round) {
-    const LoadCase drawn = round % 2 == 0 ? loads.uniform() : loads.mixed();
-    SCOPED_TRACE(drawn.text);
-    const PolicyConfig config = config_of(drawn);
-    PolicyState state;
-    Observation seen;
-    seen.load = drawn.load;
-    const double part = round % 3 == 0 ? 0.4 : 1.0;
-    const double late = round % 5 == 0 ? 0.3 : 0.0;
-    int changes_late = 0;
-    for (int step = 0; step < 700; ++step) {
-      const Decision decision = advance(config, state, seen);
-      changes_late += decision.changed && step >= 450 ? 1 : 0;
-      count_step(drawn.load, state.placement, part, late, seen.counters);
-    }
-    EXPECT_EQ(changes_late, 0);
-  }
-}
-
-// Nothing that counters can say breaks a placement, and impossible ones teach nothing.
-TEST(Policy, LyingCountersAndJumpingClocksAreSurvived) {
-  RandomLoads loads(9003);
-  for (int round = 0; round < rounds(300); ++round) {
-    const LoadCase drawn = round % 2 == 0 ? loads.uniform() : loads.mixed();
-    SCOPED_TRACE(drawn.text);
-    const PolicyConfig config = config_of(drawn);
-    PolicyState state;
-    Observation seen;
-    seen.load = drawn.load;
-    for (int step = 0; step < 60; ++step) {
-      const double wild[] = {-1.0,
-                             0.0,
-                             1e-300,
-                             1e300,
-                             std::numeric_limits<double>::infinity(),
-                             std::numeric_limits<double>::quiet_NaN()};
-      seen.counters.epoch = loads.pick(0, 9) == 0 ? loads.pick(0, 3) : seen.counters.epoch;
-      seen.counters.groups = loads.pick(0, 1) << loads.pick(0, 63);
-      seen.counters.late_groups = loads.pick(0, 1) << loads.pick(0, 63);
-      seen.counters.bytes = loads.pick(0, 1) << loads.pick(0, 63);
-      seen.counters.busy_ns = wild[loads.pick(0, 5)];
-      seen.counters.elapsed_ns = wild[loads.pick(0, 5)];
-      const Decision decision = advance(config, state, seen);
-      ASSERT_LE(placed_bytes(drawn.load, drawn.pool, decision.placement), drawn.pool.bytes);
-      ASSERT_TRUE(std::isfinite(decision.predicted.step_ns));
-      ASSERT_GE(state.link_part, config.limits.slowest_link);
-      ASSERT_LE(state.link_part, config.limits.fastest_link);
-    }
-  }
-}
 
 TEST(Policy, CountersThatGoBackTeachNothing) {
   RandomLoads loads(9004);

@@ -274,7 +274,8 @@ Decision observed_step(Session& session, Engine& engine, SequenceId sequence) {
 TEST(SessionPlacement, AShortContextIsNotPricedAsAFullOne) {
   StubRig rig;
   SessionOptions options = observed_options(rig.backend());
-  options.stream.wave_ns = 20'000;
+  options.stream.gap_ns = 40'000;
+  options.stream.wave_ns = 1'000;
   auto session = Session::open(rig.backend(), options);
   ASSERT_TRUE(session.has_value()) << session.error().message;
   const std::uint64_t layers = session->plan().pages.size();

@@ -41,7 +41,8 @@ class Placement(ToolCase):
 
     def test_says_why(self) -> None:
         text = self.accepted("plan", *GEOMETRY, *LINK, "--arena", self.arena()).out
-        for words in ("ms a step", "the link rules", "two groups of", "gap of 1.500 ms",
+        for words in ("ms a step", "the link rules", "208 pages in groups of 32",
+                      "172 for the gap of 1.500 ms", "4 for 0.033 ms of attention", "0 for jitter",
                       "overlap rule", "812 pages of ring"):
             self.assertIn(words, text)
         text = self.accepted("plan", *GEOMETRY, *LINK, "--arena", "8GiB").out
@@ -49,6 +50,23 @@ class Placement(ToolCase):
         text = self.accepted("plan", *GEOMETRY, "--link", "49.2GB", "--gap-ns", 60000000, "--arena",
                              self.arena()).out
         self.assertIn("the other work rules", text)
+
+    def test_the_ring_is_what_comes_while_nobody_takes_pages(self) -> None:
+        base = ("plan", *GEOMETRY, "--arena", "2.3GB", "--copy-ns", 2450)
+        for gap_ns, link, most in ((100000, 49.2, 76), (0, 55.4, 64), (1500000, 55.4, 260)):
+            plan = self.json_of(*base, "--gap-ns", gap_ns, "--link", f"{link}GB", "--attend",
+                                "4620GB")
+            self.assertLessEqual(plan["ring_pages"], most)
+        # Slow attention of what is resident takes ring too, and is told.
+        slow = self.json_of(*base, "--gap-ns", 100000, "--link", "20GB", "--attend", "60GB")
+        need = slow["ring_need"]
+        self.assertGreater(slow["ring_pages"], 2 * slow["group_pages"] + 5)
+        self.assertLessEqual(slow["ring_pages"], need["pages"])
+        self.assertGreater(need["attention_pages"], 5 * need["gap_pages"])
+        idle = need["gap_pages"] + need["attention_pages"] + need["jitter_pages"]
+        self.assertEqual(need["pages"], max(2 * slow["group_pages"], slow["group_pages"] + idle))
+        text = self.accepted(*base, "--gap-ns", 100000, "--link", "49.2GB", "--attend", "60GB").out
+        self.assertIn("with more the other work would not wait less", text)
 
     def test_phases_in_turns(self) -> None:
         wide = ("plan", *GEOMETRY[:-2], "--prefill-rows", 2048, *LINK, "--arena", "1GiB")

@@ -76,24 +76,4 @@ struct Pool {
                                                   const Placement& placement,
                                                   std::size_t layer);
 
-// How resident pages lie in a sequence.
-enum class ResidentForm : std::uint8_t {
-  run,         // the first pages: one span, and nothing moves as the history grows
-  split_heads  // the first pages of every split: every wave feeds all splits
-};
-
-// What decides the form: a decode step's splits and the time of one page in one block.
-struct FormRequest {
-  std::uint64_t pages = 0;  // of a layer
-  std::uint64_t resident_pages = 0;
-  std::uint32_t splits = 1;
-  std::uint32_t group_pages = 1;
-  double block_page_ns = 0.0;  // one block attends one page of one split
-  double link_page_ns = 0.0;   // the link brings one
-};
-
-// Heads of splits only where a run leaves so few splits streaming that a wave would take longer
-// than the link needs for its group.
-[[nodiscard]] ResidentForm resident_form(const FormRequest& request);
-
 }  // namespace kvspan

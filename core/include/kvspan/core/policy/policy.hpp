@@ -10,7 +10,9 @@
 #include "kvspan/core/policy/step_time.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <vector>
 
 namespace kvspan {
 
@@ -54,9 +56,10 @@ struct Observation {
   // Where the load is shorter than what the arena is made for: pages of a layer that sequences may
   // grow to, for which room that is left is resident too; 0: the load's.
   std::uint64_t pages_max = 0;
-  // [sequence in the arena] pages of a layer that are there and would have to move. Empty: as many
-  // as become resident, for every sequence that resident pages are kept for.
-  std::vector<std::uint64_t> held_pages;
+  // [layer] pages that a change to this placement would bring; a function of what the caller has.
+  // Empty: what becomes resident or follows a layer whose number changes, of every sequence that
+  // resident pages are kept for.
+  std::function<std::vector<std::uint64_t>(const Placement& to)> moved_pages;
 };
 
 // Between steps. A default one is a session that has not begun.
@@ -93,6 +96,7 @@ struct Decision {
   DecisionReason reason = DecisionReason::kept;
   StepTime predicted;
   StepTime stayed;  // under the same load, had the placement stayed: never the faster one
+  std::uint64_t moved_bytes = 0;  // of pages that the change brings, as it was priced
 };
 
 struct PolicyOutcome {
