@@ -27,9 +27,10 @@ constexpr std::uint32_t kListedTilesMax = 4096;
 constexpr std::uint32_t kTilesAtOnceMax = kListedTilesMax / 4 * 3;
 
 // Tokens of a wave lie in at most two spans a fetched unit (rows from the midst of a tile are one
-// alone), one for the tail or, where its tiles fill lists, more, and those of the resident pages.
+// alone), one for the tail or, where its tiles fill lists, more, and those of the resident pages,
+// which come in two pieces at most.
 std::uint32_t spans_max(const SessionOptions& options) {
-  return 2 * std::max(options.stream.group_pages, kGroupPagesMax) + 1 + tail_lists_max(options) +
+  return 2 * std::max(options.stream.group_pages, kGroupPagesMax) + 2 + tail_lists_max(options) +
          resident_runs_max(options);
 }
 

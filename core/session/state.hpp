@@ -132,6 +132,7 @@ struct Places {
 class LayerAttention;  // attend.cpp
 class Turns;           // turns.hpp
 class Wave;
+struct Tokens;
 struct PagePlaces;  // byte_runs.hpp
 
 // Fetched pages that one submit reads at most: what fits_at_once() allows, and what is prepared.
@@ -251,6 +252,7 @@ struct SessionState {
   [[nodiscard]] PageRange resident_range(std::uint32_t layer, const StepPart& part) const;
   [[nodiscard]] PageRange tail_range(std::uint32_t layer, const StepPart& part) const;
   void add_resident(Wave& wave, std::uint32_t layer, const StepPart& part);
+  void add_resident(Wave& wave, std::uint32_t layer, const StepPart& part, const Tokens& piece);
   void add_groups(Wave& wave, std::span<const FetchedGroup> fetched);
   Result<void> add_tail(Wave& wave, std::uint32_t layer, const StepPart& part);
   void read_resident(std::uint32_t layer, const StepPart& part, std::uint64_t value);
@@ -263,6 +265,9 @@ struct SessionState {
   Result<std::uint64_t> attend_at_once(LayerAttention& attention,
                                        std::uint32_t layer,
                                        const StepPart& part);
+  [[nodiscard]] std::vector<std::vector<Tokens>> dealt(const LayerAttention& attention,
+                                                       std::uint32_t layer,
+                                                       const StepPart& part) const;
   Result<std::uint64_t> attend_in_waves(LayerAttention& attention,
                                         std::uint32_t layer,
                                         const StepPart& part);

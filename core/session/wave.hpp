@@ -36,7 +36,7 @@ class Wave {
   Wave& operator=(Wave&&) = delete;
   ~Wave() = default;
 
-  // Pages that follow each other in memory from `offset` on; the tokens begin with a page.
+  // Tiles that follow each other in memory from `offset` on; the tokens begin with one.
   void add_run(const Tokens& tokens, std::uint64_t offset);
 
   // A unit whose first tile is the first of slot `slot` of those from `offset` on, `stride` bytes

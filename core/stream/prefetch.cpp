@@ -82,6 +82,7 @@ PartAhead Prefetcher::part_ahead(std::uint32_t tile_tokens) const {
         index < fetched_.size() ? fetched_[index].group : waiting_[index - fetched_.size()];
     (here ? out.units : out.next_units) += group.units.size();
     if (here) {
+      ++out.groups;
       out.cut_units += static_cast<std::uint64_t>(
           std::count_if(group.units.begin(), group.units.end(), [&](const PageUnit& unit) {
             return unit.first_row % tile_tokens != 0 || unit.rows % tile_tokens != 0;

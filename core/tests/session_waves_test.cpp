@@ -148,8 +148,30 @@ TEST(SessionWaves, ARingOfTwoGroupsIsWalkedGroupByGroup) {
   ASSERT_EQ(waves.plan.ring_slots, 8U);
   EXPECT_EQ(count(waves, 'r'), 0U) << waves.calls;
   EXPECT_EQ(count(waves, 'F'), 3U) << waves.calls;
-  // A wave at least for each four of 17, 17 and 8 pages and more, and two resident runs.
-  EXPECT_GE(count(waves, 'a'), 5U + 5U + 2U + 2U) << waves.calls;
+  // A wave at least for each four of 17, 17 and 8 pages and more.
+  EXPECT_GE(count(waves, 'a'), 5U + 5U + 2U) << waves.calls;
+}
+
+// Residents take no submit of their own where splits are whole tiles: they go with the waves. Where
+// splits are not, as with tiles of 64 of a backend that cuts finer, they come first.
+TEST(SessionWaves, ResidentsAreDealtOutOverTheWaves) {
+  CountingRig rig("stub");
+  SessionOptions options = options_of(1, 4, 8);
+  options.geometry.layers.resize(1);
+  options.geometry.tile_tokens_max = 1;
+  options.stream.resident_pages_max = 0;
+  const Decoded none = decode(rig, options, 1280);
+  options.stream.resident_pages_max = 9;
+  const Decoded dealt = decode(rig, options, 1280);
+  ASSERT_EQ(dealt.plan.resident_pages.front(), 9U);
+  EXPECT_TRUE(same_bits(dealt.outputs, none.outputs));
+  // A wave a group of four of 20 pages, and of 11 pages, a page in two splits being two units.
+  EXPECT_EQ(count(dealt, 'a'), count(dealt, 'u')) << dealt.calls;
+  options.geometry.tile_tokens_max = 64;
+  const Decoded first = decode(rig, options, 1280);
+  options.stream.resident_pages_max = 0;
+  EXPECT_TRUE(same_bits(first.outputs, decode(rig, options, 1280).outputs));
+  EXPECT_EQ(count(first, 'a'), count(first, 'u') + 1) << first.calls;
 }
 
 // The ring that just holds a layer twice is enough; with a slot less there are waves.

@@ -37,7 +37,8 @@ struct FetchedGroup {
 // One layer of one sequence in the demand, and what comes behind it.
 struct PartAhead {
   std::uint64_t units = 0;       // not handed out yet
-  std::uint64_t cut_units = 0;   // of those, with rows of a part of a tile
+  std::uint64_t groups = 0;      // in so many groups
+  std::uint64_t cut_units = 0;   // of the units, with rows of a part of a tile
   std::uint64_t next_units = 0;  // of the part behind it, as far as it was demanded
 };
 
