@@ -52,12 +52,13 @@ TEST(Link, ACopyThatEndedEarlyFreesItsLineForTheNext) {
   EXPECT_EQ(line.take(zero, milliseconds(0)), second);
 }
 
-// Submits `bytes` from one HOST memory to another.
+// Submits `bytes` from one HOST memory to another, where each copy has a place of its own: those of
+// two queues run side by side.
 class LinkRig {
  public:
   explicit LinkRig(const Options& options) : rig(options) {
     source_ = rig.memory(kMiB);
-    target_ = rig.memory(kMiB);
+    target_ = rig.memory(kCopiesMax * kMiB);
     void* address = nullptr;
     word_ = rig.memory(64, &address);
     word = static_cast<uint32_t*>(address);
@@ -65,7 +66,8 @@ class LinkRig {
   }
 
   void copy(Line& line, uint64_t bytes) {
-    const kvspan_segment_t segment{source_, target_, 0, 0, bytes, 1, 0, 0};
+    ASSERT_LT(copies_, kCopiesMax);
+    const kvspan_segment_t segment{source_, target_, 0, copies_++ * kMiB, bytes, 1, 0, 0};
     rig.expect_ok(rig.submit(line,
                              [&](auto* queue, const auto* submit, auto* error) {
                                kvspan_submit_t with_word = *submit;
@@ -86,6 +88,9 @@ class LinkRig {
   uint32_t* word = nullptr;
 
  private:
+  static constexpr uint64_t kCopiesMax = 16;
+
+  uint64_t copies_ = 0;
   kvspan_memory_t* source_ = nullptr;
   kvspan_memory_t* target_ = nullptr;
   kvspan_memory_t* word_ = nullptr;
