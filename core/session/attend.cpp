@@ -19,8 +19,7 @@ namespace kvspan {
 // beside as much again and beside the part that follows: then the link goes on filling while that
 // submit waits and while it runs, and nothing is lost by beginning late. Waves cost a submit each,
 // and keep few blocks busy where few splits stream.
-bool SessionState::fits_at_once(std::uint32_t layer) const {
-  const PartAhead ahead = prefetch->part_ahead(plan.pages[layer].tile_tokens);
+bool SessionState::fits_at_once(std::uint32_t layer, const PartAhead& ahead) const {
   // Spans: resident runs, the first streamed page, the tail, and two for each cut tile.
   return ahead.units + std::max(ahead.units, ahead.next_units) <= ring->count() &&
          ahead.units <= pages_at_once(plan) &&
@@ -78,12 +77,12 @@ Result<std::uint64_t> SessionState::attend_at_once(LayerAttention& attention,
 // begin in the midst of a tile, or there is one wave.
 std::vector<std::vector<Tokens>> SessionState::dealt(const LayerAttention& attention,
                                                      std::uint32_t layer,
-                                                     const StepPart& part) const {
+                                                     const StepPart& part,
+                                                     std::uint64_t waves) const {
   const PageRange pages = resident_range(layer, part);
-  const std::uint32_t tile = plan.pages[layer].tile_tokens;
-  const std::uint64_t waves = prefetch->part_ahead(tile).groups;
   const std::uint64_t split = attention.free_split_tokens();
-  if (pages.begin == pages.end || waves < 2 || split == 0 || split % tile != 0) {
+  if (pages.begin == pages.end || waves < 2 || split == 0 ||
+      split % plan.pages[layer].tile_tokens != 0) {
     return {};
   }
   return deal({pages.begin * page_tokens(), pages.end * page_tokens()}, split, waves);
@@ -94,19 +93,20 @@ std::vector<std::vector<Tokens>> SessionState::dealt(const LayerAttention& atten
 // those, and copies take the host long.
 Result<std::uint64_t> SessionState::attend_in_waves(LayerAttention& attention,
                                                     std::uint32_t layer,
-                                                    const StepPart& part) {
+                                                    const StepPart& part,
+                                                    std::uint64_t waves) {
   const std::size_t tails_max = tail_pages(part.rows, page_tokens());
-  const std::vector<std::vector<Tokens>> pieces = dealt(attention, layer, part);
-  Wave resident = wave_of(layer, 0);
+  const std::vector<std::vector<Tokens>> pieces = dealt(attention, layer, part, waves);
   if (pieces.empty()) {
+    Wave resident = wave_of(layer, 0);
     add_resident(resident, layer, part);
-  }
-  if (!resident.empty()) {
-    auto read = attention.over(resident);
-    if (!read) {
-      return read;
+    if (!resident.empty()) {
+      auto read = attention.over(resident);
+      if (!read) {
+        return read;
+      }
+      read_resident(layer, part, *read);
     }
-    read_resident(layer, part, *read);
   }
   std::size_t number = 0;
   for (;;) {
@@ -160,8 +160,12 @@ Result<std::uint64_t> SessionState::attend_sequence(std::uint32_t layer,
                                                     const AttendRows& rows,
                                                     const StepPart& part) {
   LayerAttention attention(*this, layer, rows, part);
-  return !streams(layer, part) || fits_at_once(layer) ? attend_at_once(attention, layer, part)
-                                                      : attend_in_waves(attention, layer, part);
+  if (!streams(layer, part)) {
+    return attend_at_once(attention, layer, part);
+  }
+  const PartAhead ahead = prefetch->part_ahead(plan.pages[layer].tile_tokens);
+  return fits_at_once(layer, ahead) ? attend_at_once(attention, layer, part)
+                                    : attend_in_waves(attention, layer, part, ahead.groups);
 }
 
 Result<kvspan_point_t> unguarded::attend(SessionState& state,

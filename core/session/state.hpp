@@ -261,16 +261,18 @@ struct SessionState {
   // ---- attend.cpp
   [[nodiscard]] Wave wave_of(std::uint32_t layer, std::size_t slots_max) const;
   [[nodiscard]] Result<void> check_own(const kvspan_point_t& point) const;
-  [[nodiscard]] bool fits_at_once(std::uint32_t layer) const;
+  [[nodiscard]] bool fits_at_once(std::uint32_t layer, const PartAhead& ahead) const;
   Result<std::uint64_t> attend_at_once(LayerAttention& attention,
                                        std::uint32_t layer,
                                        const StepPart& part);
   [[nodiscard]] std::vector<std::vector<Tokens>> dealt(const LayerAttention& attention,
                                                        std::uint32_t layer,
-                                                       const StepPart& part) const;
+                                                       const StepPart& part,
+                                                       std::uint64_t waves) const;
   Result<std::uint64_t> attend_in_waves(LayerAttention& attention,
                                         std::uint32_t layer,
-                                        const StepPart& part);
+                                        const StepPart& part,
+                                        std::uint64_t waves);
   Result<std::uint64_t> attend_sequence(std::uint32_t layer,
                                         const AttendRows& rows,
                                         const StepPart& part);

@@ -2,7 +2,6 @@
 // `kvspan bench decode`: what streaming costs on this machine, without a model. Every timed run
 // counts its bytes and has the outputs of the resident run, bit for bit, or the command fails.
 #include "bench_target.hpp"
-#include "calibration.hpp"
 #include "decode_bench.hpp"
 #include "report.hpp"
 
@@ -59,20 +58,12 @@ Result<void> run_decode(const DecodeBenchOptions& options, const GlobalOptions& 
   if (!request) {
     return tl::unexpected(request.error());
   }
-  auto opened = open_target(options.target, global);
+  auto opened = open_measured(options.target, global);
   if (!opened) {
     return tl::unexpected(std::move(opened).error());
   }
-  auto calibration = load_if_named(options.target.calibration, opened->backend());
-  if (!calibration) {
-    return tl::unexpected(std::move(calibration).error());
-  }
-  request->calibration = *calibration;
-  auto json = JsonFile::open_if_named(options.target.json);
-  if (!json) {
-    return tl::unexpected(std::move(json).error());
-  }
-  BenchTable table(*json);
+  request->calibration = opened->calibration;
+  BenchTable table(opened->json);
   bool first = true;
   const auto say = [&](double link_bytes_s, const std::string& heading, const std::string& line) {
     if (first) {
@@ -94,12 +85,7 @@ Result<void> run_decode(const DecodeBenchOptions& options, const GlobalOptions& 
   if (!result || !table.wrote()) {
     return tl::unexpected(result ? table.wrote().error() : result.error());
   }
-  if (*json) {
-    nlohmann::ordered_json document = target_json(*opened, options.target);
-    document.update(decode_bench_json(*request, *result));
-    return (*json)->write(document);
-  }
-  return {};
+  return write_results(*opened, options.target, decode_bench_json(*request, *result));
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 // chunk counts its bytes both ways and has the outputs of the resident run, bit for bit, or the
 // command fails.
 #include "bench_target.hpp"
-#include "calibration.hpp"
 #include "prefill_bench.hpp"
 #include "report.hpp"
 
@@ -49,20 +48,12 @@ Result<void> run_prefill(const PrefillBenchOptions& options, const GlobalOptions
   if (!request) {
     return tl::unexpected(request.error());
   }
-  auto opened = open_target(options.target, global);
+  auto opened = open_measured(options.target, global);
   if (!opened) {
     return tl::unexpected(std::move(opened).error());
   }
-  auto calibration = load_if_named(options.target.calibration, opened->backend());
-  if (!calibration) {
-    return tl::unexpected(std::move(calibration).error());
-  }
-  request->calibration = *calibration;
-  auto json = JsonFile::open_if_named(options.target.json);
-  if (!json) {
-    return tl::unexpected(std::move(json).error());
-  }
-  BenchTable table(*json);
+  request->calibration = opened->calibration;
+  BenchTable table(opened->json);
   const auto result = bench_prefill(
       opened->backend(),
       *request,
@@ -76,12 +67,7 @@ Result<void> run_prefill(const PrefillBenchOptions& options, const GlobalOptions
   if (!result || !table.wrote()) {
     return tl::unexpected(result ? table.wrote().error() : result.error());
   }
-  if (*json) {
-    nlohmann::ordered_json document = target_json(*opened, options.target);
-    document.update(prefill_bench_json(*request, *result));
-    return (*json)->write(document);
-  }
-  return {};
+  return write_results(*opened, options.target, prefill_bench_json(*request, *result));
 }
 
 }  // namespace

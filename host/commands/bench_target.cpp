@@ -147,6 +147,25 @@ Result<std::vector<std::uint64_t>> contexts_of(const BenchTarget& target) {
   return contexts;
 }
 
+Result<OpenedTarget> open_measured(const BenchTarget& target, const GlobalOptions& global) {
+  auto plugin = open_target(target, global);
+  if (!plugin) {
+    return tl::unexpected(std::move(plugin).error());
+  }
+  auto calibration = load_if_named(target.calibration, plugin->backend());
+  if (!calibration) {
+    return tl::unexpected(std::move(calibration).error());
+  }
+  auto json = JsonFile::open_if_named(target.json);
+  if (!json) {
+    return tl::unexpected(std::move(json).error());
+  }
+  return OpenedTarget{std::move(*plugin), *calibration, std::move(*json)};
+}
+
+namespace {
+
+// Where it was measured, and of what.
 nlohmann::ordered_json target_json(const OpenedPlugin& opened, const BenchTarget& target) {
   const Machine machine = this_machine();
   const sdk::Note& note = opened.plugin().note();
@@ -162,6 +181,19 @@ nlohmann::ordered_json target_json(const OpenedPlugin& opened, const BenchTarget
   out["q_type"] = target.q_type;
   out["device"] = opened.backend().info().name;
   return out;
+}
+
+}  // namespace
+
+Result<void> write_results(OpenedTarget& opened,
+                           const BenchTarget& target,
+                           const nlohmann::ordered_json& results) {
+  if (!opened.json) {
+    return {};
+  }
+  nlohmann::ordered_json document = target_json(opened.plugin, target);
+  document.update(results);
+  return opened.json->write(document);
 }
 
 void BenchTable::say(const std::string& text) {

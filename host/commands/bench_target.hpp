@@ -6,6 +6,7 @@
 #include "kvspan/core/error.hpp"
 #include "kvspan/core/layout/geometry.hpp"
 
+#include "calibration.hpp"
 #include "command.hpp"
 #include "json_file.hpp"
 #include "opened_plugin.hpp"
@@ -61,9 +62,23 @@ void add_plugin_options(CLI::App& command, BenchTarget& target);
 // The contexts in tokens. Errors: invalid_argument.
 [[nodiscard]] Result<std::vector<std::uint64_t>> contexts_of(const BenchTarget& target);
 
-// Where it was measured, and of what: the beginning of a document.
-[[nodiscard]] nlohmann::ordered_json target_json(const OpenedPlugin& opened,
-                                                 const BenchTarget& target);
+// A target that can be measured: its plugin, what is known of its device, where the result goes.
+struct OpenedTarget {
+  OpenedPlugin plugin;
+  std::optional<DeviceCalibration> calibration;
+  std::optional<JsonFile> json;
+
+  [[nodiscard]] const Backend& backend() const { return plugin.backend(); }
+};
+
+// Errors: open_target()'s, load_if_named()'s, JsonFile's.
+[[nodiscard]] Result<OpenedTarget> open_measured(const BenchTarget& target,
+                                                 const GlobalOptions& global);
+
+// Writes the document where one is asked for: where it was measured, and of what, then `results`.
+[[nodiscard]] Result<void> write_results(OpenedTarget& opened,
+                                         const BenchTarget& target,
+                                         const nlohmann::ordered_json& results);
 
 // Lines for people: on stdout, or on stderr where the JSON goes there.
 class BenchTable {
