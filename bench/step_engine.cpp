@@ -66,13 +66,23 @@ SessionOptions session_options(const RandomPages& pages, const StepCase& asked) 
   return options;
 }
 
+namespace {
+
+// In all the memory that there could be.
+Result<Plan> unbounded_plan(const Backend& backend,
+                            const RandomPages& pages,
+                            const StepCase& asked) {
+  PlanRequest request = plan_request(backend, session_options(pages, asked));
+  request.arena_bytes = kUnboundedBytes;
+  return plan(request);
+}
+
+}  // namespace
+
 Result<std::uint64_t> arena_for(const Backend& backend,
                                 const RandomPages& pages,
                                 const StepCase& asked) {
-  const SessionOptions options = session_options(pages, asked);
-  PlanRequest request = plan_request(backend, options);
-  request.arena_bytes = kUnboundedBytes;
-  auto found = plan(request);
+  auto found = unbounded_plan(backend, pages, asked);
   if (!found) {
     return tl::unexpected(std::move(found).error());
   }
@@ -86,9 +96,7 @@ Result<StepCase> resident_case(const Backend& backend,
   resident.stream = {};
   resident.wait_each_layer = false;
   resident.gap_seconds = 0.0;
-  PlanRequest request = plan_request(backend, session_options(pages, resident));
-  request.arena_bytes = kUnboundedBytes;
-  const auto found = plan(request);
+  const auto found = unbounded_plan(backend, pages, resident);
   if (!found) {
     return tl::unexpected(found.error());
   }
