@@ -96,6 +96,7 @@ Result<StepCase> resident_case(const Backend& backend,
   resident.stream = {};
   resident.wait_each_layer = false;
   resident.gap_seconds = 0.0;
+  resident.other_work = nullptr;
   const auto found = unbounded_plan(backend, pages, resident);
   if (!found) {
     return tl::unexpected(found.error());
@@ -189,6 +190,7 @@ Result<void> StepEngine::layer(std::uint32_t index) {
   WriteRows write;
   write.k = rows_in(rows_, at + q_bytes_, layer.kv_heads, layer.head_size_k);
   write.v = rows_in(rows_, at + q_bytes_ + k_bytes_, layer.kv_heads, layer.head_size_v);
+  write.ready = ready_;
   if (auto written = session_.write(index, write); !written) {
     return written;
   }
@@ -196,13 +198,25 @@ Result<void> StepEngine::layer(std::uint32_t index) {
   attend.q = rows_in(rows_, at, layer.q_heads, layer.head_size_k, case_.query_type);
   attend.out = rows_in(rows_, out_offset_ + index * out_bytes_, layer.q_heads, layer.head_size_v);
   attend.scale = 1.0F / std::sqrt(static_cast<float>(layer.head_size_k));
+  attend.ready = ready_;
   auto point = session_.attend(index, attend);
   if (!point) {
     return tl::unexpected(std::move(point).error());
   }
   last_ = *point;
+  if (case_.other_work != nullptr) {
+    auto behind = case_.other_work->submit(last_);
+    if (!behind) {
+      return tl::unexpected(std::move(behind).error());
+    }
+    ready_ = {*behind};
+  }
   if (case_.wait_each_layer || index + 1 == case_.layers) {
-    if (auto waited = session_.wait(last_); !waited) {
+    auto waited = session_.wait(last_);
+    if (waited && case_.other_work != nullptr) {
+      waited = case_.other_work->wait(ready_.front());
+    }
+    if (!waited) {
       return waited;
     }
   }

@@ -10,6 +10,7 @@
 #include "wave.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -72,20 +73,67 @@ Result<std::uint64_t> SessionState::attend_at_once(LayerAttention& attention,
   return done;
 }
 
-// Residents, [wave] pieces: so that every wave keeps blocks busy, and the ring does not wait for
-// all of them. Nothing where they come first: splits must advance one after another, a piece would
-// begin in the midst of a tile, or there is one wave.
-std::vector<std::vector<Tokens>> SessionState::dealt(const LayerAttention& attention,
-                                                     std::uint32_t layer,
-                                                     const StepPart& part,
-                                                     std::uint64_t waves) const {
+// Nothing where residents come first: splits must advance one after another, or there is one wave.
+std::optional<Deal> SessionState::dealt(const LayerAttention& attention,
+                                        std::uint32_t layer,
+                                        const StepPart& part,
+                                        std::uint64_t waves) const {
   const PageRange pages = resident_range(layer, part);
   const std::uint64_t split = attention.free_split_tokens();
-  if (pages.begin == pages.end || waves < 2 || split == 0 ||
-      split % plan.pages[layer].tile_tokens != 0) {
+  if (pages.begin == pages.end || waves < 2 || split == 0) {
+    return std::nullopt;
+  }
+  return Deal({pages.begin * page_tokens(), pages.end * page_tokens()},
+              split,
+              asked(layer, step->phase).caps.span_granule,
+              waves);
+}
+
+// Everything that is resident, behind its copies.
+Result<void> SessionState::attend_resident(LayerAttention& attention,
+                                           std::uint32_t layer,
+                                           const StepPart& part) {
+  Wave resident = wave_of(layer, 0);
+  add_resident(resident, layer, part);
+  if (resident.empty()) {
     return {};
   }
-  return deal({pages.begin * page_tokens(), pages.end * page_tokens()}, split, waves);
+  auto read = attention.over(resident, resident.runs());
+  if (!read) {
+    return tl::unexpected(std::move(read).error());
+  }
+  read_resident(layer, part, *read);
+  return {};
+}
+
+// A group's tokens, the tail with the last, and the wave's piece of the residents: spans name all
+// of those, so that few do for many pieces.
+Result<std::uint64_t> SessionState::attend_wave(LayerAttention& attention,
+                                                std::uint32_t layer,
+                                                const StepPart& part,
+                                                const FetchedGroup& fetched,
+                                                std::optional<Deal>& deal) {
+  const std::size_t tails_max = tail_pages(part.rows, page_tokens());
+  Wave wave = wave_of(layer, fetched.slots.size() + tails_max);
+  const PageRange resident = resident_range(layer, part);
+  if (deal) {
+    map_resident(wave, layer, part, resident);
+  }
+  add_groups(wave, {&fetched, 1});
+  if (fetched.group.last) {
+    if (auto added = add_tail(wave, layer, part); !added) {
+      return tl::unexpected(std::move(added).error());
+    }
+  }
+  if (!deal) {
+    return attention.over(wave, wave.runs());
+  }
+  const std::uint64_t resident_end = resident.end * page_tokens();
+  const std::vector<Tokens> pieces = deal->next(walked({}, wave.runs(), resident_end));
+  for (const Tokens& piece : pieces) {
+    meet_resident(wave, layer, part, piece);
+  }
+  return attention.over(wave, walked(pieces, wave.runs(), resident_end));
 }
 
 // A wave a group, each with its piece of the residents, or behind all of them. The slots of the
@@ -95,46 +143,24 @@ Result<std::uint64_t> SessionState::attend_in_waves(LayerAttention& attention,
                                                     std::uint32_t layer,
                                                     const StepPart& part,
                                                     std::uint64_t waves) {
-  const std::size_t tails_max = tail_pages(part.rows, page_tokens());
-  const std::vector<std::vector<Tokens>> pieces = dealt(attention, layer, part, waves);
-  if (pieces.empty()) {
-    Wave resident = wave_of(layer, 0);
-    add_resident(resident, layer, part);
-    if (!resident.empty()) {
-      auto read = attention.over(resident);
-      if (!read) {
-        return read;
-      }
-      read_resident(layer, part, *read);
+  std::optional<Deal> deal = dealt(attention, layer, part, waves);
+  if (!deal) {
+    if (auto attended = attend_resident(attention, layer, part); !attended) {
+      return tl::unexpected(std::move(attended).error());
     }
   }
-  std::size_t number = 0;
   for (;;) {
     auto fetched = prefetch->next(part.sequence, layer);
     if (!fetched) {
       return tl::unexpected(std::move(fetched).error());
     }
-    const bool last = fetched->group.last;
-    Wave wave = wave_of(layer, fetched->slots.size() + tails_max);
-    if (!pieces.empty()) {
-      for (const Tokens& piece : pieces[number]) {
-        add_resident(wave, layer, part, piece);
-      }
-    }
-    ++number;
-    add_groups(wave, {&*fetched, 1});
-    if (last) {
-      if (auto added = add_tail(wave, layer, part); !added) {
-        return tl::unexpected(std::move(added).error());
-      }
-    }
-    auto read = attention.over(wave);
+    auto read = attend_wave(attention, layer, part, *fetched, deal);
     if (!read) {
       return read;
     }
     prefetch->release(*fetched, Moment::at(LaneId::compute, *read));
-    if (last) {
-      if (!pieces.empty()) {
+    if (fetched->group.last) {
+      if (deal) {
         read_resident(layer, part, *read);
       }
       read_tail(layer, part, *read);

@@ -9,6 +9,7 @@
 #include "wave.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -46,11 +47,11 @@ class LayerAttention {
                   });
   }
 
-  // Advances every split over the wave's tokens. Returns the compute lane's value behind which the
-  // wave is read; 0 when no row sees any of it.
-  [[nodiscard]] Result<std::uint64_t> over(const Wave& wave) {
+  // Advances every split over `tokens`, ascending runs that the wave's spans hold. Returns the
+  // compute lane's value behind which the wave is read; 0 when no row sees any of it.
+  [[nodiscard]] Result<std::uint64_t> over(const Wave& wave, std::span<const Tokens> tokens) {
     const std::vector<kvspan_entry_t> entries = call_.entries(rows_, wave.spans());
-    const std::vector<std::vector<SplitPart>> parts = call_.parts(wave.runs());
+    const std::vector<std::vector<SplitPart>> parts = call_.parts(tokens);
     const std::size_t each = splits_a_submit();
     std::size_t rounds = 0;
     for (const std::vector<SplitPart>& of_entry : parts) {

@@ -196,9 +196,19 @@ Result<std::uint64_t> SessionState::encode(std::uint32_t layer,
   return value;
 }
 
+// The lane that sends a layer's new rows down. A few rows beside pages that come up: the one that
+// encoded them. A queue that waits for their encode beside one that copies makes each of its copies
+// begin later (docs/measuring). Many rows, or nothing to disturb: the lane for it,
+// beside attention.
+LaneId SessionState::publishing_lane(std::uint32_t layer) const {
+  const bool beside_pages = std::any_of(step->parts.begin(),
+                                        step->parts.end(),
+                                        [&](const StepPart& part) { return streams(layer, part); });
+  return step->phase == Phase::decode && beside_pages ? LaneId::compute : LaneId::download;
+}
+
 // One submit sends the new rows down, behind their encode.
-Result<std::uint64_t> SessionState::publish(std::uint32_t layer,
-                                            const std::vector<PageRows>& pages) {
+Result<Moment> SessionState::publish(std::uint32_t layer, const std::vector<PageRows>& pages) {
   std::vector<kvspan_segment_t> segments;
   Waits behind;
   for (const PageRows& page : pages) {
@@ -212,15 +222,17 @@ Result<std::uint64_t> SessionState::publish(std::uint32_t layer,
       counters.published_bytes += run.count * run.bytes;
     }
   }
-  auto value = copy(LaneId::download, behind, segments);
-  if (value) {
-    const Moment down = Moment::at(LaneId::download, *value);
-    for (const PageRows& page : pages) {
-      page.device.hazard->read.merge(down);
-      sequences[page.key.sequence].history.hazard(layer, page.key.page).written.merge(down);
-    }
+  const LaneId lane = publishing_lane(layer);
+  const auto value = copy(lane, behind, segments);
+  if (!value) {
+    return tl::unexpected(value.error());
   }
-  return value;
+  const Moment down = Moment::at(lane, *value);
+  for (const PageRows& page : pages) {
+    page.device.hazard->read.merge(down);
+    sequences[page.key.sequence].history.hazard(layer, page.key.page).written.merge(down);
+  }
+  return down;
 }
 
 Result<void> SessionState::write_layer(std::uint32_t layer, const WriteRows& rows) {
@@ -235,7 +247,7 @@ Result<void> SessionState::write_layer(std::uint32_t layer, const WriteRows& row
   if (!sent) {
     return tl::unexpected(std::move(sent).error());
   }
-  step->published = *sent;
+  step->published.merge(*sent);
   return {};
 }
 

@@ -17,7 +17,7 @@ namespace {
 // Items of one entry in a submit. Decode keeps all splits of an entry open, and a backend with more
 // than this gets several submits; prefill keeps one open.
 constexpr std::uint32_t kDecodeItems = 256;
-constexpr std::uint32_t kPrefillItems = 8;
+constexpr std::uint32_t kPrefillItems = 16;
 
 // Tiles that a span may list on every backend.
 constexpr std::uint32_t kListedTilesMax = 4096;

@@ -40,46 +40,45 @@ PageRange SessionState::tail_range(std::uint32_t layer, const StepPart& part) co
   return {std::min(first, end), end};
 }
 
-// All that the rows see of it.
-void SessionState::add_resident(Wave& wave, std::uint32_t layer, const StepPart& part) {
-  const PageRange pages = resident_range(layer, part);
-  if (pages.begin != pages.end) {
-    const std::uint64_t total = part.first_token + part.rows;
-    add_resident(wave,
-                 layer,
-                 part,
-                 {pages.begin * page_tokens(), std::min(pages.end * page_tokens(), total)});
+// Spans of resident pages: up to the end of the part that phases keep, or of the layer's places; a
+// window that rolls goes on at their beginning.
+void SessionState::map_resident(Wave& wave,
+                                std::uint32_t layer,
+                                const StepPart& part,
+                                const PageRange& pages) {
+  const std::uint64_t each = page_tokens();
+  const std::uint64_t total = part.first_token + part.rows;
+  const std::uint64_t count = plan.resident_pages[layer];
+  const std::uint64_t kept = plan.kept_pages[layer];
+  for (std::uint64_t page = pages.begin; page < pages.end;) {
+    const std::uint64_t place = page % count;
+    const std::uint64_t end = std::min(pages.end, page + (place < kept ? kept : count) - place);
+    wave.add_run({page * each, std::min(end * each, total)},
+                 resident_page(part.sequence, layer, page).offset);
+    page = end;
   }
 }
 
-// Tokens of the resident pages, from the beginning of a tile on.
-void SessionState::add_resident(Wave& wave,
-                                std::uint32_t layer,
-                                const StepPart& part,
-                                const Tokens& piece) {
+// The wave reads these tokens of resident pages.
+void SessionState::meet_resident(Wave& wave,
+                                 std::uint32_t layer,
+                                 const StepPart& part,
+                                 const Tokens& tokens) {
   const std::uint64_t each = page_tokens();
-  const PageRange pages{piece.begin / each, (piece.end + each - 1) / each};
-  const std::uint64_t count = plan.resident_pages[layer];
-  for (std::uint64_t page = pages.begin; page < pages.end;) {
-    // Up to the end of the part that phases keep, or of the layer's places; a window that rolls
-    // goes on at their beginning.
-    const std::uint64_t place = page % count;
-    const std::uint64_t kept = plan.kept_pages[layer];
-    const std::uint64_t end = std::min(pages.end, page + (place < kept ? kept : count) - place);
-    const std::uint64_t first = std::max(piece.begin, page * each);
-    wave.add_run(
-        {first, std::min(end * each, piece.end)},
-        resident_page(part.sequence, layer, page).offset +
-            (first - page * each) / plan.pages[layer].tile_tokens * plan.pages[layer].tile_bytes);
-    page = end;
-  }
-  for (std::uint64_t page = pages.begin; page < pages.end; ++page) {
+  for (std::uint64_t page = tokens.begin / each; page * each < tokens.end; ++page) {
     wave.wait_for(resident_page(part.sequence, layer, page).hazard->before_read());
     // A page that comes in pieces counts once, with its first tokens.
-    const std::uint64_t whole = page * each >= piece.begin ? 1 : 0;
+    const std::uint64_t whole = page * each >= tokens.begin ? 1 : 0;
     counters.attended_pages += whole;
     counters.resident_attended_pages += whole;
   }
+}
+
+// All that the rows see of it.
+void SessionState::add_resident(Wave& wave, std::uint32_t layer, const StepPart& part) {
+  const PageRange pages = resident_range(layer, part);
+  map_resident(wave, layer, part, pages);
+  meet_resident(wave, layer, part, {pages.begin * page_tokens(), pages.end * page_tokens()});
 }
 
 void SessionState::read_resident(std::uint32_t layer, const StepPart& part, std::uint64_t value) {

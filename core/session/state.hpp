@@ -102,7 +102,7 @@ struct Step {
   std::vector<StepPart> parts;
   std::uint32_t layers_written = 0;
   std::uint32_t layers_attended = 0;
-  std::uint64_t published = 0;  // value of the download lane that covers every row of the step
+  Moment published;  // at which the host has every row that was written
 };
 
 // Where one page lies on the device, and its hazard.
@@ -130,6 +130,7 @@ struct Places {
 };
 
 class LayerAttention;  // attend.cpp
+class Deal;            // deal.hpp
 class Turns;           // turns.hpp
 class Wave;
 struct Tokens;
@@ -243,7 +244,8 @@ struct SessionState {
   Result<std::uint64_t> encode(std::uint32_t layer,
                                const WriteRows& rows,
                                const std::vector<PageRows>& pages);
-  Result<std::uint64_t> publish(std::uint32_t layer, const std::vector<PageRows>& pages);
+  [[nodiscard]] LaneId publishing_lane(std::uint32_t layer) const;
+  Result<Moment> publish(std::uint32_t layer, const std::vector<PageRows>& pages);
   Result<void> write_layer(std::uint32_t layer, const WriteRows& rows);
 
   // ---- pieces.cpp
@@ -252,7 +254,8 @@ struct SessionState {
   [[nodiscard]] PageRange resident_range(std::uint32_t layer, const StepPart& part) const;
   [[nodiscard]] PageRange tail_range(std::uint32_t layer, const StepPart& part) const;
   void add_resident(Wave& wave, std::uint32_t layer, const StepPart& part);
-  void add_resident(Wave& wave, std::uint32_t layer, const StepPart& part, const Tokens& piece);
+  void map_resident(Wave& wave, std::uint32_t layer, const StepPart& part, const PageRange& pages);
+  void meet_resident(Wave& wave, std::uint32_t layer, const StepPart& part, const Tokens& tokens);
   void add_groups(Wave& wave, std::span<const FetchedGroup> fetched);
   Result<void> add_tail(Wave& wave, std::uint32_t layer, const StepPart& part);
   void read_resident(std::uint32_t layer, const StepPart& part, std::uint64_t value);
@@ -265,10 +268,18 @@ struct SessionState {
   Result<std::uint64_t> attend_at_once(LayerAttention& attention,
                                        std::uint32_t layer,
                                        const StepPart& part);
-  [[nodiscard]] std::vector<std::vector<Tokens>> dealt(const LayerAttention& attention,
-                                                       std::uint32_t layer,
-                                                       const StepPart& part,
-                                                       std::uint64_t waves) const;
+  [[nodiscard]] std::optional<Deal> dealt(const LayerAttention& attention,
+                                          std::uint32_t layer,
+                                          const StepPart& part,
+                                          std::uint64_t waves) const;
+  Result<void> attend_resident(LayerAttention& attention,
+                               std::uint32_t layer,
+                               const StepPart& part);
+  Result<std::uint64_t> attend_wave(LayerAttention& attention,
+                                    std::uint32_t layer,
+                                    const StepPart& part,
+                                    const FetchedGroup& fetched,
+                                    std::optional<Deal>& deal);
   Result<std::uint64_t> attend_in_waves(LayerAttention& attention,
                                         std::uint32_t layer,
                                         const StepPart& part,

@@ -99,12 +99,14 @@ std::uint64_t SessionState::first_visible_page(std::size_t layer, std::uint64_t 
 }
 
 // S of the part's rows in this layer where pages are fetched round robin over the splits; 0 where
-// one page after another is right: rows with different S would need different orders, and prefill
-// walks one split at a time.
+// one page after another is right: rows with different S would need different orders, and splits
+// that cannot all be open are walked in turn.
 std::uint64_t SessionState::order_split_tokens(std::uint32_t layer,
                                                const StepPart& part,
                                                Phase phase) const {
-  if (phase != Phase::decode) {
+  const std::uint32_t in_flight =
+      phase == Phase::decode ? plan.decode_splits_in_flight : plan.prefill_splits_in_flight;
+  if (in_flight < 2) {
     return 0;
   }
   const kvspan_attention_caps_t& caps = asked(layer, phase).caps;
@@ -113,7 +115,7 @@ std::uint64_t SessionState::order_split_tokens(std::uint32_t layer,
                                                    options.geometry.layers[layer].window_tokens,
                                                    caps.split_count,
                                                    caps.span_granule});
-  return groups.size() == 1 && split_count(groups.front()) <= plan.decode_splits_in_flight
+  return groups.size() == 1 && split_count(groups.front()) <= in_flight
              ? groups.front().split_tokens
              : 0;
 }
@@ -352,7 +354,7 @@ Result<void> unguarded::commit(SessionState& state, std::span<const std::uint32_
   if (auto wanted = state.check_cancelled(); !wanted) {
     return wanted;
   }
-  const Moment published = Moment::at(LaneId::download, step.published);
+  const Moment published = step.published;
   const std::uint64_t page = state.page_tokens();
   const Phase phase = step.phase;
   for (std::size_t index = 0; index < accepted.size(); ++index) {

@@ -3,6 +3,8 @@
 // against whatever may still be touching it, and it joins its queue.
 #include "device.hpp"
 
+#include <algorithm>
+
 namespace kvspan::sim {
 
 namespace {
@@ -22,6 +24,13 @@ bool counts_down(std::uint32_t& left, std::uint64_t& fired, T code, T* out) {
   ++fired;
   *out = code;
   return true;
+}
+
+// Rows on their way to the history.
+bool goes_down(const Call& call) {
+  return std::any_of(call.segments.begin(), call.segments.end(), [](const auto& segment) {
+    return memory_of(segment.target)->kind != KVSPAN_MEMORY_DEVICE;
+  });
 }
 
 }  // namespace
@@ -247,7 +256,7 @@ kvspan_result_t Device::submit(Queue& queue, Call call, kvspan_error_t* error) {
   work->order = submits;
   work->engine = queue.engine;
   work->ending = std::make_shared<Ending>();
-  if (!engine_ && (!faults.work_publishes || work->call.role == KVSPAN_ROLE_DOWNLOAD)) {
+  if (!engine_ && (!faults.work_publishes || goes_down(work->call))) {
     (void)counts_down(faults.work_in, works_fired, faults.work_code, &work->planted);
   }
   order(queue, *work);
@@ -264,7 +273,7 @@ kvspan_result_t Device::submit(Queue& queue, Call call, kvspan_error_t* error) {
     return refuse(error, KVSPAN_E_DEVICE_LOST, "the simulation ended");
   }
   name_memories(*work);
-  if (queue.role == KVSPAN_ROLE_DOWNLOAD && !work->call.segments.empty()) {
+  if (goes_down(work->call)) {
     downloads_.push_back(work->ending);
   }
   queue.works.push_back(std::move(work));

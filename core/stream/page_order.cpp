@@ -20,6 +20,7 @@ std::vector<PageUnit> in_order(const PageOrderRequest& request) {
 struct Cursor {
   std::uint64_t next;
   std::uint64_t end;
+  std::uint64_t turn;  // its first
 };
 
 }  // namespace
@@ -34,16 +35,18 @@ std::vector<PageUnit> page_order(const PageOrderRequest& request) {
   const std::uint64_t end = request.end_page * page_tokens;
   std::vector<Cursor> cursors;
   for (std::uint64_t at = begin; at < end;) {
-    const std::uint64_t split_end =
-        (std::max(at, request.first_token) / split_tokens + 1) * split_tokens;
-    cursors.push_back({at, std::min(split_end, end)});
+    const std::uint64_t seen = std::max(at, request.first_token);
+    const std::uint64_t split_end = (seen / split_tokens + 1) * split_tokens;
+    cursors.push_back(
+        {at, std::min(split_end, end), seen % split_tokens / (request.run_pages * page_tokens)});
     at = split_end;
   }
   std::vector<PageUnit> units;
   units.reserve(request.end_page - request.first_page + cursors.size());
-  while (!cursors.empty()) {
+  for (std::uint64_t turn = 0; !cursors.empty(); ++turn) {
     for (Cursor& cursor : cursors) {
-      for (std::uint32_t turn = 0; turn < request.run_pages && cursor.next != cursor.end; ++turn) {
+      const std::uint32_t pages = turn < cursor.turn ? 0 : request.run_pages;
+      for (std::uint32_t page_of = 0; page_of < pages && cursor.next != cursor.end; ++page_of) {
         const std::uint64_t page = cursor.next / page_tokens;
         const std::uint64_t stop = std::min(cursor.end, (page + 1) * page_tokens);
         units.push_back({page,

@@ -45,8 +45,9 @@ cudaError_t issue_codec(const Issue& issue, const void* opaque) {
     return cudaSuccess;
   }
   issue.device.counters.launches.fetch_add(1, std::memory_order_relaxed);
-  return kDirection == Direction::encode ? launch_encode(issue.stream, body, issue.cancel)
-                                         : launch_decode(issue.stream, body, issue.cancel);
+  const bool hold = issue.room != nullptr;  // a graph's recording has none
+  return kDirection == Direction::encode ? launch_encode(issue.stream, body, issue.cancel, hold)
+                                         : launch_decode(issue.stream, body, issue.cancel, hold);
 }
 
 using Items = sdk::List<kvspan_codec_item_t>;

@@ -30,6 +30,17 @@ struct CodecBody {
   uint64_t chunks;  // of all items
 };
 
+// A body as a kernel gets it. An item that is read from host memory costs each warp several trips
+// over the link (256 rows of K and V: 50 us); few travel in the arguments, below 4 KiB of them.
+template <uint32_t kItems>
+struct HeldCodec {
+  CodecBody body;
+  CodecRows held[kItems];  // [body.count] where body.items is nullptr
+};
+
+inline constexpr uint32_t kFewCodecItems = 4;  // K and V of a step's rows
+inline constexpr uint32_t kHeldCodecItems = 24;
+
 struct CodecArrays {
   CodecBody* body = nullptr;
   CodecRows* items = nullptr;
@@ -49,10 +60,19 @@ constexpr uint64_t chunks_of(uint32_t head_size) {
   return (uint64_t{head_size} + kChunkElements - 1) / kChunkElements;
 }
 
-// codec_kernel.cu. `items` is read by the device. Loading is done once a device is open: CUDA loads
-// a kernel at its first launch otherwise, and may wait for all work of the context there.
+// codec_kernel.cu. Items beyond those held are read by the device. Loading is done once a device is
+// open: CUDA loads a kernel at its first launch otherwise, and may wait for all work of the context
+// there.
 cudaError_t load_codec_kernels();
-cudaError_t launch_encode(cudaStream_t stream, const CodecBody& body, const Cancel& cancel);
-cudaError_t launch_decode(cudaStream_t stream, const CodecBody& body, const Cancel& cancel);
+// `hold`: items may travel in the arguments; false where a graph keeps those, see
+// Packet::body_bytes.
+cudaError_t launch_encode(cudaStream_t stream,
+                          const CodecBody& body,
+                          const Cancel& cancel,
+                          bool hold);
+cudaError_t launch_decode(cudaStream_t stream,
+                          const CodecBody& body,
+                          const Cancel& cancel,
+                          bool hold);
 
 }  // namespace kvspan::cuda

@@ -3,8 +3,11 @@
 // codec.hpp, typed_block.cuh.
 #include "cancel.cuh"
 #include "codec.hpp"
+#include "divide.cuh"
 #include "plane.cuh"
 #include "typed_block.cuh"
+
+#include <cstring>
 
 namespace kvspan::cuda {
 namespace {
@@ -12,19 +15,19 @@ namespace {
 constexpr uint32_t kThreads = 128;
 constexpr uint64_t kBlocksMax = 4096;
 
-// The last item that begins at or before `chunk`.
-const __device__ CodecRows& item_of(const CodecBody& body, uint64_t chunk) {
+// The last of `count` items that begins at or before `chunk`.
+__device__ uint32_t item_of(const CodecRows* items, uint32_t count, uint64_t chunk) {
   uint32_t low = 0;
-  uint32_t high = body.count;
+  uint32_t high = count;
   while (high - low > 1) {
     const uint32_t middle = low + (high - low) / 2;
-    if (body.items[middle].first_chunk <= chunk) {
+    if (items[middle].first_chunk <= chunk) {
       low = middle;
     } else {
       high = middle;
     }
   }
-  return body.items[low];
+  return low;
 }
 
 struct Chunk {
@@ -36,9 +39,10 @@ struct Chunk {
 __device__ Chunk chunk_of(const CodecRows& item, uint64_t chunk) {
   const uint64_t each = chunks_of(item.head_size);
   const uint64_t index = chunk - item.first_chunk;
-  const auto part = static_cast<uint32_t>(index % each);
-  const auto head = static_cast<uint32_t>(index / each % item.head_count);
-  const uint64_t row = index / each / item.head_count;
+  const uint64_t of_head = divided(index, each);  // head and row
+  const auto part = static_cast<uint32_t>(index - of_head * each);
+  const uint64_t row = divided(of_head, item.head_count);
+  const auto head = static_cast<uint32_t>(of_head - row * item.head_count);
   const uint32_t first = part * kChunkElements;
   const uint32_t left = item.head_size - first;
   const BlockShape shape = block_shape(item.type);
@@ -76,14 +80,16 @@ __device__ void decode_chunk(const CodecRows& item, const Chunk& chunk) {
   }
 }
 
-template <bool kEncode>
-__global__ void codec_kernel(CodecBody body, Cancel cancel) {
-  if (block_is_cancelled(cancel, blockIdx.x)) {
+template <bool kEncode, uint32_t kItems>
+__global__ void codec_kernel(const __grid_constant__ HeldCodec<kItems> call, Cancel cancel) {
+  if (short_block_is_cancelled(cancel)) {
     return;
   }
+  const CodecBody& body = call.body;
+  const CodecRows* const items = body.items == nullptr ? call.held : body.items;
   const uint64_t step = uint64_t{gridDim.x} * kThreads;
   for (uint64_t at = uint64_t{blockIdx.x} * kThreads + threadIdx.x; at < body.chunks; at += step) {
-    const CodecRows& item = item_of(body, at);
+    const CodecRows& item = items[item_of(items, body.count, at)];
     const Chunk chunk = chunk_of(item, at);
     if constexpr (kEncode) {
       encode_chunk(item, chunk);
@@ -98,26 +104,53 @@ uint32_t blocks_of(const CodecBody& body) {
   return static_cast<uint32_t>(blocks < kBlocksMax ? blocks : kBlocksMax);
 }
 
+template <bool kEncode, uint32_t kItems>
+cudaError_t launch_held(cudaStream_t stream, const CodecBody& body, const Cancel& cancel, bool hold) {
+  HeldCodec<kItems> call;
+  call.body = body;
+  if (hold && body.count <= kItems) {
+    std::memcpy(call.held, body.items, sizeof(CodecRows) * body.count);
+    call.body.items = nullptr;
+  }
+  codec_kernel<kEncode, kItems><<<blocks_of(body), kThreads, 0, stream>>>(call, cancel);
+  return cudaGetLastError();
+}
+
+template <bool kEncode>
+cudaError_t launch(cudaStream_t stream, const CodecBody& body, const Cancel& cancel, bool hold) {
+  return body.count <= kFewCodecItems
+             ? launch_held<kEncode, kFewCodecItems>(stream, body, cancel, hold)
+             : launch_held<kEncode, kHeldCodecItems>(stream, body, cancel, hold);
+}
+
+template <bool kEncode>
+cudaError_t load() {
+  cudaFuncAttributes unused{};
+  const cudaError_t bad = cudaFuncGetAttributes(&unused, codec_kernel<kEncode, kFewCodecItems>);
+  return bad != cudaSuccess
+             ? bad
+             : cudaFuncGetAttributes(&unused, codec_kernel<kEncode, kHeldCodecItems>);
+}
+
 }  // namespace
 
 cudaError_t load_codec_kernels() {
-  cudaFuncAttributes unused{};
-  const cudaError_t bad = cudaFuncGetAttributes(&unused, codec_kernel<true>);
-  return bad != cudaSuccess ? bad : cudaFuncGetAttributes(&unused, codec_kernel<false>);
+  const cudaError_t bad = load<true>();
+  return bad != cudaSuccess ? bad : load<false>();
 }
 
 cudaError_t launch_encode(cudaStream_t stream,
                           const CodecBody& body,
-                          const Cancel& cancel) {
-  codec_kernel<true><<<blocks_of(body), kThreads, 0, stream>>>(body, cancel);
-  return cudaGetLastError();
+                          const Cancel& cancel,
+                          bool hold) {
+  return launch<true>(stream, body, cancel, hold);
 }
 
 cudaError_t launch_decode(cudaStream_t stream,
                           const CodecBody& body,
-                          const Cancel& cancel) {
-  codec_kernel<false><<<blocks_of(body), kThreads, 0, stream>>>(body, cancel);
-  return cudaGetLastError();
+                          const Cancel& cancel,
+                          bool hold) {
+  return launch<false>(stream, body, cancel, hold);
 }
 
 }  // namespace kvspan::cuda

@@ -62,7 +62,12 @@ constexpr uint64_t units_of(uint64_t bytes, uint64_t rows) {
   return rows * ((bytes + kCopyUnitBytes - 1) / kCopyUnitBytes);
 }
 
-// copy_kernel.cu. `segments` is read by the device. Loading: see codec.hpp.
+// Segments that travel in the kernel's arguments: each that is read from host memory costs a block
+// a trip over the link. More are read from there.
+inline constexpr uint32_t kHeldSegments = 16;  // rows of a step: a few a sequence
+
+// copy_kernel.cu. More than kHeldSegments `segments` are read by the device. Loading: see
+// codec.hpp.
 cudaError_t load_copy_kernels();
 cudaError_t launch_copy(cudaStream_t stream,
                         const CopyRows* segments,

@@ -4,6 +4,8 @@
 #include "cancel.cuh"
 #include "copy.hpp"
 
+#include <cstring>
+
 namespace kvspan::cuda {
 namespace {
 
@@ -31,12 +33,18 @@ __device__ void copy_bytes(const uint8_t* source, uint8_t* target, uint64_t byte
   }
 }
 
+struct HeldCopy {
+  const CopyRows* segments;
+  CopyRows held[kHeldSegments];  // [gridDim.y], unless there are more
+};
+
 // grid (units, segments): block x of a segment takes its pieces x, x + gridDim.x, ...
-__global__ void copy_kernel(const CopyRows* segments, Cancel cancel) {
+__global__ void copy_kernel(const __grid_constant__ HeldCopy call, Cancel cancel) {
   if (block_is_cancelled(cancel, uint64_t{blockIdx.y} * gridDim.x + blockIdx.x)) {
     return;
   }
-  const CopyRows rows = segments[blockIdx.y];
+  const CopyRows rows =
+      gridDim.y <= kHeldSegments ? call.held[blockIdx.y] : call.segments[blockIdx.y];
   const uint64_t pieces = (rows.bytes + kCopyUnitBytes - 1) / kCopyUnitBytes;
   for (uint64_t unit = blockIdx.x; unit < rows.rows * pieces; unit += gridDim.x) {
     const uint64_t row = unit / pieces;
@@ -80,7 +88,12 @@ cudaError_t launch_copy(cudaStream_t stream,
                         const Cancel& cancel) {
   const uint64_t each = kBlocksMax / count + 1;  // enough blocks altogether
   const dim3 grid(static_cast<uint32_t>(units < each ? units : each), count);
-  copy_kernel<<<grid, kThreads, 0, stream>>>(segments, cancel);
+  HeldCopy call;
+  call.segments = segments;
+  if (count <= kHeldSegments) {
+    std::memcpy(call.held, segments, sizeof(CopyRows) * count);
+  }
+  copy_kernel<<<grid, kThreads, 0, stream>>>(call, cancel);
   return cudaGetLastError();
 }
 

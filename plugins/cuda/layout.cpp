@@ -44,6 +44,9 @@ uint64_t prepared_slab_bytes(const Limits& limits) {
   counts.items = larger(limits.attention_items, limits.entries);
   counts.advances = limits.attention_items;
   counts.folds = counts.advances;
+  counts.held_spans = counts.spans;
+  counts.held_pages = counts.pages;
+  counts.held_numbers = kRowNumbersMax * counts.rows;
   const uint64_t attention = packet_bytes(attention_uses(counts), [&](Cutter& cutter) {
     AttentionArrays arrays;
     cut_attention(cutter, arrays, counts);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "attention/kernel.hpp"
+#include "divide.cuh"
 
 #include <cstdint>
 
@@ -14,8 +15,8 @@ __device__ inline uint8_t* row_of(const PlaneView& plane, uint64_t token, uint32
   uint64_t slot = 0;
   uint64_t within = token;
   if (plane.page_tokens != 0) {
-    slot = token / plane.page_tokens;
-    within = token % plane.page_tokens;
+    slot = divided(token, plane.page_tokens);
+    within = token - slot * plane.page_tokens;
     slot = plane.page_list != nullptr ? plane.page_list[slot] : slot;
   }
   return plane.base + slot * plane.page_stride + within * plane.row_stride +

@@ -26,7 +26,7 @@ namespace kvspan::cuda {
 // Measurements that a queue keeps for feedback; more are dropped.
 inline constexpr uint32_t kMeasurementsMax = 256;
 // From so many submits on a queue settles several at once: its host runs ahead and waits for none.
-inline constexpr uint32_t kManyInFlight = 32;
+inline constexpr uint32_t kManyInFlight = 8;
 // Points that a prepared packet always has room for; prepare() is not told of points.
 inline constexpr uint32_t kPreparedPoints = 64;
 

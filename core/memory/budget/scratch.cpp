@@ -42,10 +42,17 @@ std::optional<std::uint64_t> state_bytes(const LayerGeometry& geometry,
   return all && *all <= kPlannedBytesMax ? state : std::nullopt;
 }
 
-Result<Scratch> scratch(const Basis& basis, Phase phase, std::uint32_t rows) {
-  Scratch total;
-  std::uint64_t run_bytes = 0;
-  std::uint64_t state_max = 0;  // of any layer: every layer's splits lie in the same places
+// What any layer asks for at most: layers run one after another, in the same places.
+struct Most {
+  std::uint32_t splits = 1;  // that rows touch
+  std::uint64_t state_bytes = 0;
+  std::uint64_t accumulators_bytes = 0;
+  std::uint64_t workspace_bytes = 0;  // of calls over splits
+  std::uint64_t run_bytes = 0;        // of the call that does all of a layer
+};
+
+Result<Most> most_of(const Basis& basis, Phase phase, std::uint32_t rows) {
+  Most out;
   for (std::size_t layer = 0; layer < basis.pages.size(); ++layer) {
     const LayerGeometry& geometry = basis.request.geometry.layers[layer];
     const auto caps = layer_capabilities(basis.request, layer, phase, rows);
@@ -61,27 +68,52 @@ Result<Scratch> scratch(const Basis& basis, Phase phase, std::uint32_t rows) {
               std::to_string(kPlannedBytesMax) + " bytes; use fewer rows or heads",
           "split states"));
     }
-    // Prefill walks its splits one after another; decode keeps them all open, which costs little at
-    // so few rows and lets one wave feed every split.
-    const std::uint32_t in_flight =
-        phase == Phase::decode ? splits_open(*caps, geometry.window_tokens, rows) : 1;
-    total.splits_in_flight = std::max(total.splits_in_flight, in_flight);
-    state_max = std::max(state_max, *state);
-    total.accumulators_bytes =
-        std::max(total.accumulators_bytes, align_up(*state, kRegionAlignment));
+    out.splits = std::max(out.splits, splits_open(*caps, geometry.window_tokens, rows));
+    out.state_bytes = std::max(out.state_bytes, *state);
+    out.accumulators_bytes = std::max(out.accumulators_bytes, align_up(*state, kRegionAlignment));
     const std::uint64_t workspace = std::max(
         {caps->advance_workspace_bytes, caps->fold_workspace_bytes, caps->finish_workspace_bytes});
-    total.workspace_bytes = std::max(total.workspace_bytes, align_up(workspace, kRegionAlignment));
-    run_bytes = std::max(run_bytes, align_up(caps->run_workspace_bytes, kRegionAlignment));
+    out.workspace_bytes = std::max(out.workspace_bytes, align_up(workspace, kRegionAlignment));
+    out.run_bytes = std::max(out.run_bytes, align_up(caps->run_workspace_bytes, kRegionAlignment));
   }
-  total.states_bytes = align_up(total.splits_in_flight * state_max, kRegionAlignment);
-  // Where everything is on the device, one call does all of a layer. It uses the places of states
-  // and accumulators, which are not in use then, and what it needs beyond them.
-  const std::uint64_t shared_bytes = total.states_bytes + total.accumulators_bytes;
-  if (run_bytes > shared_bytes) {
-    total.workspace_bytes = std::max(total.workspace_bytes, run_bytes - shared_bytes);
+  return out;
+}
+
+// With so many splits open. Where everything is on the device, one call does all of a layer: it
+// uses the places of states and accumulators, which are not in use then, and what it needs beyond
+// them.
+Scratch laid_out(const Most& most, std::uint64_t splits) {
+  Scratch out;
+  out.splits_in_flight = static_cast<std::uint32_t>(splits);
+  out.states_bytes = align_up(splits * most.state_bytes, kRegionAlignment);
+  out.accumulators_bytes = most.accumulators_bytes;
+  const std::uint64_t shared_bytes = out.states_bytes + out.accumulators_bytes;
+  out.workspace_bytes =
+      std::max(most.workspace_bytes, most.run_bytes - std::min(most.run_bytes, shared_bytes));
+  return out;
+}
+
+Result<Scratch> scratch(const Basis& basis, Phase phase, std::uint32_t rows) {
+  const auto most = most_of(basis, phase, rows);
+  if (!most) {
+    return tl::unexpected(most.error());
   }
-  return total;
+  // Decode keeps all splits open, which costs little at so few rows and lets one wave feed every
+  // split.
+  if (phase == Phase::decode) {
+    return laid_out(*most, most->splits);
+  }
+  // Prefill could walk one after another. It opens as many as have room in what the call that does
+  // all of a layer needs anyhow: a group of pages then takes one submit, not one for each split
+  // that it touches, and narrow chunks keep more of the device busy.
+  const Scratch one = laid_out(*most, 1);
+  const std::uint64_t room = one.states_bytes + one.workspace_bytes - most->workspace_bytes;
+  std::uint64_t splits = std::clamp<std::uint64_t>(
+      room / std::max<std::uint64_t>(most->state_bytes, 1), 1, most->splits);
+  while (splits > 1 && laid_out(*most, splits).total_bytes() > one.total_bytes()) {
+    --splits;
+  }
+  return laid_out(*most, splits);
 }
 
 }  // namespace

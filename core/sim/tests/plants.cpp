@@ -110,7 +110,7 @@ bool is_fetch(const Call& call) {
 }
 
 bool is_publication(const Call& call) {
-  return call.kind == CallKind::copy && call.role == kDownload && !call.segments.empty();
+  return call.kind == CallKind::copy && call.role != kUpload && !call.segments.empty();
 }
 
 void add_waits(std::vector<Plant>& all) {
@@ -131,7 +131,7 @@ void add_waits(std::vector<Plant>& all) {
                           kCompute));
   all.push_back(forgotten("fetch_before_publish",
                           "a page is fetched before its rows arrived on the host",
-                          1,
+                          3,
                           kUpload,
                           kDownload));
   all.push_back(forgotten("encode_over_publish",

@@ -108,6 +108,18 @@ cudaError_t issue_attention(const Issue& issue, const void* opaque) {
   return launch_finish(issue.stream, view);
 }
 
+// Rows of a chunk with several split lengths are entries that see the same spans.
+bool shares_spans(const kvspan_attention_args_t& args, uint32_t index) {
+  return index != 0 && args.entries[index].spans == args.entries[index - 1].spans &&
+         args.entries[index].span_count == args.entries[index - 1].span_count;
+}
+
+// How many arrays of numbers its rows have.
+uint64_t row_numbers(const kvspan_entry_t& entry) {
+  return uint64_t{entry.visible_end != nullptr} + uint64_t{entry.window_begin != nullptr} +
+         uint64_t{entry.suffix_mask != nullptr} + uint64_t{entry.positions != nullptr};
+}
+
 RowsView view_of(const kvspan_rows_t& rows) {
   return {address_of(rows.memory, rows.offset), rows.row_stride, rows.head_stride, rows.type};
 }
@@ -136,10 +148,15 @@ AttentionTask::AttentionTask(const Card& card,
   }
   for (uint32_t i = 0; reads_history(call) && i < args.entry_count; ++i) {
     const kvspan_entry_t& entry = args.entries[i];
+    const bool shared = shares_spans(args, i);
     counts_.spans += entry.span_count;
     counts_.rows += entry.row_count;
+    counts_.held_spans += shared ? 0 : entry.span_count;
+    counts_.held_numbers += entry.row_count * row_numbers(entry);
     for (uint32_t s = 0; s < entry.span_count; ++s) {
-      counts_.pages += list_entries(entry.spans[s], latent_);
+      const uint64_t pages = list_entries(entry.spans[s], latent_);
+      counts_.pages += pages;
+      counts_.held_pages += shared ? 0 : pages;
     }
   }
   uses_max = attention_uses(counts_);
@@ -229,8 +246,12 @@ void AttentionTask::fill_entry(uint32_t index, Uses& uses) {
   entry.suffix_mask = fill_rows(from.suffix_mask, from.row_count);
   entry.positions = fill_rows(from.positions, from.row_count);
   entry.suffix_count = from.suffix_mask != nullptr ? from.suffix_count : 0;
-  entry.spans = next_span_;
   entry.span_count = from.span_count;
+  if (shares_spans(args_, index)) {
+    entry.spans = arrays_.entries[index - 1].spans;
+    return;
+  }
+  entry.spans = next_span_;
   for (uint32_t s = 0; s < from.span_count; ++s) {
     fill_span(from.spans[s], uses);
   }
@@ -362,7 +383,7 @@ void AttentionTask::fill(Packet& packet, Uses& uses) {
   body.descriptors = reinterpret_cast<const uint8_t*>(arrays_.entries);
   const auto* const pages = reinterpret_cast<const uint8_t*>(arrays_.pages);
   body.small_bytes = static_cast<uint32_t>(pages - body.descriptors);
-  body.all_bytes = body.small_bytes + sizeof(uint32_t) * counts_.pages;
+  body.all_bytes = body.small_bytes + sizeof(uint32_t) * counts_.held_pages;
   packet.body = arrays_.body;
   // What is held makes the kernels' arguments too.
   packet.body_bytes = body.small_bytes > kHeldBytes ? sizeof body : 0;

@@ -33,7 +33,7 @@ struct AttentionArrays {
   EntryView* entries = nullptr;
   SpanView* spans = nullptr;
   uint32_t* pages = nullptr;
-  uint64_t* rows = nullptr;  // four arrays of numbers a row, all entries
+  uint64_t* rows = nullptr;  // up to four arrays of numbers a row, all entries
   AdvanceWork* advances = nullptr;
   FoldWork* folds = nullptr;
   StateView* accumulators = nullptr;
@@ -47,17 +47,25 @@ struct AttentionCounts {
   uint64_t advances = 0;
   uint64_t folds = 0;
   uint64_t items = 0;  // that the caller listed
+  // Of spans and pages those that are copied, once for entries that share them; and numbers of
+  // rows.
+  uint64_t held_spans = 0;
+  uint64_t held_pages = 0;
+  uint64_t held_numbers = 0;
 };
+
+// Arrays of numbers that an entry's rows can have.
+inline constexpr uint64_t kRowNumbersMax = 4;
 
 inline void cut_attention(Cutter& cutter, AttentionArrays& arrays, const AttentionCounts& counts) {
   cutter.cut(arrays.body, 1);
   cutter.cut(arrays.entries, counts.entries);
-  cutter.cut(arrays.spans, counts.spans);
-  cutter.cut(arrays.rows, 4 * counts.rows);
+  cutter.cut(arrays.spans, counts.held_spans);
+  cutter.cut(arrays.rows, counts.held_numbers);
   cutter.cut(arrays.advances, counts.advances);
   cutter.cut(arrays.folds, counts.folds);
   cutter.cut(arrays.accumulators, counts.entries);
-  cutter.cut(arrays.pages, counts.pages);  // last: see AttentionBody
+  cutter.cut(arrays.pages, counts.held_pages);  // last: see AttentionBody
 }
 
 // Memories that a submit of these counts names at most.

@@ -5,6 +5,7 @@
 #include "attention/fold.cuh"
 #include "attention/held.cuh"
 #include "cancel.cuh"
+#include "divide.cuh"
 #include "plane.cuh"
 #include "typed_block.cuh"
 
@@ -12,7 +13,7 @@ namespace kvspan::cuda {
 namespace {
 
 constexpr uint32_t kWarps = 4;
-constexpr uint32_t kLaneElements = kHeadSizeMax / 32;
+constexpr uint32_t kLaneFours = kHeadSizeMax / 128;
 constexpr uint64_t kBlocksMax = uint64_t{1} << 20;
 
 // One warp's pair.
@@ -29,21 +30,23 @@ __device__ Pair pair_of(const HeldCall& call, uint64_t pair) {
   return {entries + low, low, pair - entries[low].first_pair};
 }
 
-// A state in registers: element lane + 32 * i of u.
+// A state in registers: four elements of u from 4 * lane + 128 * i on. Head sizes are multiples of
+// 16, and states lie at multiples of 256 bytes.
 struct Accumulator {
   float m = -INFINITY;
   float l = 0.0f;
-  float u[kLaneElements] = {};
+  float4 u[kLaneFours] = {};
 };
 
 __device__ Accumulator load(const StateView& state, uint64_t pair, uint32_t size, uint32_t lane) {
   Accumulator loaded;
   loaded.m = state.ml[2 * pair];
   loaded.l = state.ml[2 * pair + 1];
+  const auto* const u = reinterpret_cast<const float4*>(state.u + pair * size);
 #pragma unroll
-  for (uint32_t i = 0; i < kLaneElements; ++i) {
-    const uint32_t e = lane + 32 * i;
-    loaded.u[i] = e < size ? state.u[pair * size + e] : 0.0f;
+  for (uint32_t i = 0; i < kLaneFours; ++i) {
+    const uint32_t four = lane + 32 * i;
+    loaded.u[i] = 4 * four < size ? u[four] : float4{};
   }
   return loaded;
 }
@@ -55,11 +58,12 @@ __device__ void store(
     state.ml[2 * pair] = from.m;
     state.ml[2 * pair + 1] = from.l;
   }
+  auto* const u = reinterpret_cast<float4*>(state.u + pair * size);
 #pragma unroll
-  for (uint32_t i = 0; i < kLaneElements; ++i) {
-    const uint32_t e = lane + 32 * i;
-    if (e < size) {
-      state.u[pair * size + e] = from.u[i];
+  for (uint32_t i = 0; i < kLaneFours; ++i) {
+    const uint32_t four = lane + 32 * i;
+    if (4 * four < size) {
+      u[four] = from.u[i];
     }
   }
   __syncwarp();  // the next item may read what lane 0 wrote
@@ -70,9 +74,24 @@ __device__ void fold_in(Accumulator& into, const Accumulator& source) {
   into.m = fold.m;
   into.l = folded(fold, into.l, source.l);
 #pragma unroll
-  for (uint32_t i = 0; i < kLaneElements; ++i) {
-    into.u[i] = folded(fold, into.u[i], source.u[i]);
+  for (uint32_t i = 0; i < kLaneFours; ++i) {
+    into.u[i].x = folded(fold, into.u[i].x, source.u[i].x);
+    into.u[i].y = folded(fold, into.u[i].y, source.u[i].y);
+    into.u[i].z = folded(fold, into.u[i].z, source.u[i].z);
+    into.u[i].w = folded(fold, into.u[i].w, source.u[i].w);
   }
+}
+
+__device__ void store_four(kvspan_type_t type, const float4& values, uint8_t* out) {
+  if (type == KVSPAN_TYPE_F32 && reinterpret_cast<uint64_t>(out) % sizeof(float4) == 0) {
+    *reinterpret_cast<float4*>(out) = values;
+    return;
+  }
+  const uint32_t bytes = type == KVSPAN_TYPE_F32 ? 4 : 2;
+  store_element(type, values.x, out);
+  store_element(type, values.y, out + bytes);
+  store_element(type, values.z, out + 2 * bytes);
+  store_element(type, values.w, out + 3 * bytes);
 }
 
 __device__ void write_output(const AttentionCallView& call,
@@ -80,18 +99,22 @@ __device__ void write_output(const AttentionCallView& call,
                              const Accumulator& from,
                              uint32_t lane) {
   const Problem& problem = call.problem;
-  const auto head = static_cast<uint32_t>(pair.index % problem.q_heads);
-  const uint64_t row = pair.index / problem.q_heads;
+  const uint64_t row = divided(pair.index, problem.q_heads);
+  const auto head = static_cast<uint32_t>(pair.index - row * problem.q_heads);
   const float* const sink = problem.sinks != nullptr ? problem.sinks + head : nullptr;
   const Finish finish = finish_of(from.m, from.l, sink);
   const RowsView& rows = pair.entry->out;
   uint8_t* const out = row_of(rows, row, head);
   const uint32_t bytes = rows.type == KVSPAN_TYPE_F32 ? 4 : 2;
 #pragma unroll
-  for (uint32_t i = 0; i < kLaneElements; ++i) {
-    const uint32_t e = lane + 32 * i;
+  for (uint32_t i = 0; i < kLaneFours; ++i) {
+    const uint32_t e = 4 * lane + 128 * i;
     if (e < problem.head_size_v) {
-      store_element(rows.type, finished(finish, from.u[i]), out + e * bytes);
+      const float4 of = {finished(finish, from.u[i].x),
+                         finished(finish, from.u[i].y),
+                         finished(finish, from.u[i].z),
+                         finished(finish, from.u[i].w)};
+      store_four(rows.type, of, out + e * bytes);
     }
   }
   if (lane == 0 && pair.entry->lse != nullptr) {
@@ -134,10 +157,15 @@ class Items {
 
 enum class Work { fold, finish };
 
-constexpr uint32_t kAhead = 6;  // sources that are on their way at once
+// Sources that are on their way at once: of few pairs, whose folds of many splits wait for memory;
+// and of so many that others' loads fill the time, for which fewer registers are better.
+constexpr uint32_t kAheadOfFew = 6;
+constexpr uint32_t kAheadOfMany = 1;
+constexpr uint64_t kManyPairs = 8192;
 
 // Whether an item before number `i`, or the one held, has its source as accumulator: then what was
 // fetched ahead is old.
+template <uint32_t kAhead>
 __device__ bool is_old(const FoldWork (&items)[kAhead], uint32_t i, const StateView& held) {
   bool old = items[i].source.u == held.u;
   for (uint32_t before = 0; before < i; ++before) {
@@ -147,6 +175,7 @@ __device__ bool is_old(const FoldWork (&items)[kAhead], uint32_t i, const StateV
 }
 
 // Items of one accumulator usually follow each other: it stays in registers until another comes.
+template <uint32_t kAhead>
 __device__ void fold_pair(const HeldCall& call, const Pair& pair, uint32_t lane) {
   const uint32_t size = call.view.problem.head_size_v;
   const uint64_t count = pair.entry->fold_count;
@@ -192,10 +221,11 @@ __device__ void fold_pair(const HeldCall& call, const Pair& pair, uint32_t lane)
   }
 }
 
-template <Work kWork>
-__global__ void pair_kernel(const __grid_constant__ HeldCall call) {
+template <Work kWork, uint32_t kAhead>
+__global__ void __launch_bounds__(kWarps * 32)
+    pair_kernel(const __grid_constant__ HeldCall call) {
   const AttentionCallView& view = call.view;
-  if (block_is_cancelled(view.cancel, blockIdx.x)) {
+  if (short_block_is_cancelled(view.cancel)) {
     return;
   }
   const uint32_t lane = threadIdx.x % 32;
@@ -207,16 +237,16 @@ __global__ void pair_kernel(const __grid_constant__ HeldCall call) {
       const StateView& state = reach(call, view.accumulators)[pair.entry_index];
       write_output(view, pair, load(state, pair.index, view.problem.head_size_v, lane), lane);
     } else {
-      fold_pair(call, pair, lane);
+      fold_pair<kAhead>(call, pair, lane);
     }
   }
 }
 
-template <Work kWork>
+template <Work kWork, uint32_t kAhead>
 cudaError_t launch(cudaStream_t stream, const HeldCall& call) {
   const uint64_t blocks = (call.view.pairs + kWarps - 1) / kWarps;
   const auto grid = static_cast<uint32_t>(blocks < kBlocksMax ? blocks : kBlocksMax);
-  pair_kernel<kWork><<<grid, kWarps * 32, 0, stream>>>(call);
+  pair_kernel<kWork, kAhead><<<grid, kWarps * 32, 0, stream>>>(call);
   return cudaGetLastError();
 }
 
@@ -224,16 +254,20 @@ cudaError_t launch(cudaStream_t stream, const HeldCall& call) {
 
 cudaError_t load_fold_kernels() {
   cudaFuncAttributes unused{};
-  const cudaError_t bad = cudaFuncGetAttributes(&unused, pair_kernel<Work::fold>);
-  return bad != cudaSuccess ? bad : cudaFuncGetAttributes(&unused, pair_kernel<Work::finish>);
+  cudaError_t bad = cudaFuncGetAttributes(&unused, pair_kernel<Work::fold, kAheadOfFew>);
+  bad = bad != cudaSuccess
+            ? bad
+            : cudaFuncGetAttributes(&unused, pair_kernel<Work::fold, kAheadOfMany>);
+  return bad != cudaSuccess ? bad : cudaFuncGetAttributes(&unused, pair_kernel<Work::finish, 1>);
 }
 
 cudaError_t launch_fold(cudaStream_t stream, const HeldCall& call) {
-  return launch<Work::fold>(stream, call);
+  return call.view.pairs < kManyPairs ? launch<Work::fold, kAheadOfFew>(stream, call)
+                                      : launch<Work::fold, kAheadOfMany>(stream, call);
 }
 
 cudaError_t launch_finish(cudaStream_t stream, const HeldCall& call) {
-  return launch<Work::finish>(stream, call);
+  return launch<Work::finish, 1>(stream, call);
 }
 
 }  // namespace kvspan::cuda

@@ -12,6 +12,24 @@
 
 namespace kvspan::bench {
 
+// What an engine's device does between a layer's outputs and the next layer's rows. SYNC(engine).
+class OtherWork {
+ public:
+  OtherWork() = default;
+  OtherWork(const OtherWork&) = delete;
+  OtherWork& operator=(const OtherWork&) = delete;
+  OtherWork(OtherWork&&) = delete;
+  OtherWork& operator=(OtherWork&&) = delete;
+  virtual ~OtherWork() = default;
+
+  // Submits it behind `outputs`; returns the point that the next layer's rows are there at. Errors:
+  // the submit's.
+  [[nodiscard]] virtual Result<kvspan_point_t> submit(const kvspan_point_t& outputs) = 0;
+
+  // For a point that submit() returned. Errors: the cause of failed work.
+  [[nodiscard]] virtual Result<void> wait(const kvspan_point_t& point) = 0;
+};
+
 struct StepCase {
   std::uint32_t layers = 16;
   std::uint64_t tokens = 0;      // of the history before the first step
@@ -21,8 +39,9 @@ struct StepCase {
   std::uint64_t arena_bytes = 0;
   StreamOptions stream;
   kvspan_type_t query_type = KVSPAN_TYPE_F32;  // or F16, of the same values rounded
-  bool wait_each_layer = false;  // the engine needs a layer's output before it goes on
-  double gap_seconds = 0.0;      // what it does then, on the host's clock
+  bool wait_each_layer = false;     // the engine needs a layer's output before it goes on
+  double gap_seconds = 0.0;         // what it does then, on the host's clock
+  OtherWork* other_work = nullptr;  // behind every layer, on the device; outlives the engine
 };
 
 // What a step has to bring from the host. A page in two splits comes without the padding between
@@ -81,6 +100,7 @@ class StepEngine {
   std::uint64_t out_bytes_ = 0;
   std::uint64_t out_offset_ = 0;  // outputs of all layers lie behind the other rows
   kvspan_point_t last_{};
+  std::vector<kvspan_point_t> ready_;  // what the next layer's rows wait for
 };
 
 // What a session for such steps is opened with.

@@ -117,6 +117,16 @@ struct Query {
   }
 };
 
+// Eight elements of 16 bits.
+__device__ inline void widen(kvspan_type_t type, const uint4& raw, float (&out)[8]) {
+  const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+  for (uint32_t i = 0; i < 8; ++i) {
+    const auto bits = static_cast<uint16_t>(words[i / 2] >> 16 * (i % 2));
+    out[i] = type == KVSPAN_TYPE_F16 ? __half2float(__ushort_as_half(bits)) : f32_from_bf16(bits);
+  }
+}
+
 // Elements from `first` on: of 16 bits in one load where the row is aligned for it.
 __device__ inline void fetch_eight(kvspan_type_t type,
                                    const uint8_t* row,
@@ -125,18 +135,24 @@ __device__ inline void fetch_eight(kvspan_type_t type,
   const uint32_t bytes = type == KVSPAN_TYPE_F32 ? 4 : 2;
   const uint8_t* const from = row + first * bytes;
   if (bytes == 2 && (reinterpret_cast<uint64_t>(from) & 15) == 0) {
-    const uint4 four = *reinterpret_cast<const uint4*>(from);
-    const uint32_t words[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-    for (uint32_t i = 0; i < 8; ++i) {
-      const auto bits = static_cast<uint16_t>(words[i / 2] >> 16 * (i % 2));
-      out[i] = type == KVSPAN_TYPE_F16 ? __half2float(__ushort_as_half(bits)) : f32_from_bf16(bits);
-    }
+    widen(type, *reinterpret_cast<const uint4*>(from), out);
     return;
   }
 #pragma unroll
   for (uint32_t i = 0; i < 8; ++i) {
     out[i] = load_element(type, from + i * bytes);
+  }
+}
+
+// By a warp: the largest finite magnitude of the query's values.
+__device__ inline void find_most(Query& query) {
+#pragma unroll
+  for (uint32_t i = 0; i < 8; ++i) {
+    const float magnitude = fabsf(query.values[i]);
+    query.most = magnitude > query.most && magnitude != INFINITY ? magnitude : query.most;
+  }
+  for (uint32_t step = 16; step > 0; step /= 2) {
+    query.most = fmaxf(query.most, __shfl_xor_sync(~0u, query.most, step));
   }
 }
 
@@ -151,14 +167,7 @@ __device__ Query fetch_query(const Owner& block, uint32_t pair) {
     const uint8_t* const row = row_of(rows, kept.pairs.row[pair], kept.pairs.head[pair]);
     fetch_eight(rows.type, row, first, out.values);
   }
-#pragma unroll
-  for (uint32_t i = 0; i < 8; ++i) {
-    const float magnitude = fabsf(out.values[i]);
-    out.most = magnitude > out.most && magnitude != INFINITY ? magnitude : out.most;
-  }
-  for (uint32_t step = 16; step > 0; step /= 2) {
-    out.most = fmaxf(out.most, __shfl_xor_sync(~0u, out.most, step));
-  }
+  find_most(out);
   return out;
 }
 

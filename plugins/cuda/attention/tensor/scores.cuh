@@ -39,11 +39,7 @@ class Scorer {
     for_each_stretch(kept, [&](const Stretch& stretch) {
       begin(resumes);
       for (; ahead_ < stretch.granules; ahead_ += Places::groups) {
-        if (Places::groups != 1 || group_ == 0) {
-          score(stretch, ahead_);
-        } else {
-          help();
-        }
+        score(stretch, ahead_);
         ring_.next_by(Places::groups, slots);
         top_.next_by(Places::groups, Owner::Numbers::top_slots);
       }
@@ -97,17 +93,6 @@ class Scorer {
     }
   }
 
-  // A warp of the second group where there is one only.
-  __device__ void help() const {
-    typename Owner::Numbers& kept = block_.kept();
-    ptx::wait(&kept.k_full[ring_.slot], ring_.parity);
-    if (makes_) {
-      make_half();
-      ptx::sync(kPairBarrier + token_tile_, 64);  // what was made has been multiplied
-    }
-    leave_k();
-  }
-
   __device__ void leave_k() const {
     __syncwarp();
     if (lane_ == 0) {
@@ -115,22 +100,30 @@ class Scorer {
     }
   }
 
+  // Where there is one group of scores, the second one's warps make rows only. Both warps of a pair
+  // come to its barriers at the same places of the code: the sanitizer knows no others.
   __device__ void score(const Stretch& stretch, uint32_t granule) {
     typename Owner::Numbers& kept = block_.kept();
+    const bool scores = Places::groups != 1 || group_ == 0;
     float own[kTiles][4] = {};
     ptx::wait(&kept.k_full[ring_.slot], ring_.parity);
     if (makes_) {
       make_half();
     }
-    if (two_parts_) {
-      multiply<Places::q_parts>(own);
-    } else {
-      multiply<1>(own);
+    if (scores) {
+      if (two_parts_) {
+        multiply<Places::q_parts>(own);
+      } else {
+        multiply<1>(own);
+      }
     }
     if (makes_) {
-      ptx::sync(kPairBarrier + token_tile_, 64);
+      ptx::sync(kPairBarrier + token_tile_, 64);  // what was made has been multiplied
     }
     leave_k();
+    if (!scores) {
+      return;
+    }
     const uint32_t place = weights_.slot;
     uint64_t* const free = &kept.p_empty[place];
     const uint32_t free_parity = weights_.parity ^ 1;

@@ -60,11 +60,45 @@ class Kernel {
     if (warp_ >= Roles::first_maker) {
       return;  // rows can come while queries do
     }
-    for (uint32_t pair = warp_; pair < kPairs; pair += kAttendWarps) {
-      store_query(pair, tensor::fetch_query<K>(block_, pair));
+    if (are_aligned(block_.kept().entry.q)) {
+      fetch_queries();
+    } else {
+      for (uint32_t pair = warp_; pair < kPairs; pair += kAttendWarps) {
+        store_query(pair, tensor::fetch_query<K>(block_, pair));
+      }
     }
     ptx::fence_async();
     ptx::sync(kQueryBarrier, kAttendThreads);
+  }
+
+  // Whether each eight elements of 16 bits are one load.
+  __device__ static bool are_aligned(const RowsView& rows) {
+    return ((reinterpret_cast<uint64_t>(rows.base) | rows.row_stride | rows.head_stride) & 15) == 0;
+  }
+
+  // A few rows of a warp on their way at once: one after another they are a third of what a block
+  // costs beside its tokens (1,152 blocks of 2,048 rows: 16 trips of a microsecond each).
+  __device__ void fetch_queries() const {
+    constexpr uint32_t kAtOnce = 4;
+    const auto& kept = block_.kept();
+    const uint32_t lane = threadIdx.x % 32;
+    for (uint32_t first = warp_; first < kPairs; first += kAtOnce * kAttendWarps) {
+      uint4 raw[kAtOnce];
+#pragma unroll
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        const uint32_t pair = first + i * kAttendWarps;
+        const uint8_t* const row = row_of(kept.entry.q, kept.pairs.row[pair], kept.pairs.head[pair]);
+        const bool there = pair < kept.count && 8 * lane < Places::size;
+        raw[i] = there ? *reinterpret_cast<const uint4*>(row + 16 * lane) : uint4{};
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        tensor::Query query{};
+        tensor::widen(kept.entry.q.type, raw[i], query.values);
+        tensor::find_most(query);
+        store_query(first + i * kAttendWarps, query);
+      }
+    }
   }
 
   // A warp: a query as an operand, divided by a power of two that brings its largest element near 1, so

@@ -26,8 +26,9 @@ struct PageOrderRequest {
   std::uint32_t run_pages = 1;     // of a split at a turn: neighbours, which one copy brings
 };
 
-// Round robin over the splits, each giving its next pages: what lies in two splits comes in two
-// units, since one split needs it first and the other last. Splits shorter than two pages are not
+// Round robin over the splits, each giving its next pages; one whose first tokens do not come joins
+// when the others are as far. What lies in two splits comes in two units, since one split needs it
+// first and the other last. Splits shorter than two pages are not
 // told apart: there, one page after another feeds them as well, without cutting pages.
 // Every row of the pages is in exactly one unit, and the units of a split ascend. What nobody sees
 // of the first page comes with what is seen of it.
