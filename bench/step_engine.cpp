@@ -97,6 +97,7 @@ Result<StepCase> resident_case(const Backend& backend,
   resident.wait_each_layer = false;
   resident.gap_seconds = 0.0;
   resident.other_work = nullptr;
+  resident.submission_thread = false;
   const auto found = unbounded_plan(backend, pages, resident);
   if (!found) {
     return tl::unexpected(found.error());
@@ -124,17 +125,25 @@ Result<StepEngine> StepEngine::open(const Backend& backend,
   if (!done) {
     return tl::unexpected(std::move(done).error());
   }
+  if (asked.submission_thread) {
+    auto thread = SubmissionThread::start(std::move(*engine.session_));
+    if (!thread) {
+      return tl::unexpected(std::move(thread).error());
+    }
+    engine.session_.reset();
+    engine.thread_ = std::make_unique<SubmissionThread>(std::move(*thread));
+  }
   return engine;
 }
 
 Result<void> StepEngine::load() {
-  const auto sequence = session_.add_sequence();
+  const auto sequence = session_->add_sequence();
   if (!sequence) {
     return tl::unexpected(sequence.error());
   }
   sequence_ = *sequence;
   tokens_ = case_.tokens;
-  return session_.load(
+  return session_->load(
       sequence_,
       case_.tokens,
       [this](std::uint32_t layer, std::uint64_t page, std::span<std::byte> bytes) -> Result<void> {
@@ -184,6 +193,38 @@ Result<void> StepEngine::place_rows() {
   return line->move({host_rows_.memory.get(), rows_.get(), 0, 0, all, 1, 0, 0});
 }
 
+// Sets last_ where somebody asks for the point.
+Result<void> StepEngine::submit(std::uint32_t index,
+                                const WriteRows& write,
+                                const AttendRows& attend) {
+  Result<kvspan_point_t> point;
+  if (thread_) {
+    const auto ticket = thread_->layer(index, write, attend);
+    if (!ticket) {
+      return tl::unexpected(ticket.error());
+    }
+    last_ticket_ = *ticket;
+    if (case_.other_work == nullptr) {
+      return {};
+    }
+    point = thread_->point(last_ticket_);
+  } else {
+    auto written = session_->write(index, write);
+    point = written ? session_->attend(index, attend)
+                    : Result<kvspan_point_t>(tl::unexpected(std::move(written).error()));
+  }
+  if (!point) {
+    return tl::unexpected(std::move(point).error());
+  }
+  last_ = *point;
+  return {};
+}
+
+// For the outputs of the last layer that was submitted.
+Result<void> StepEngine::wait() {
+  return thread_ ? thread_->wait(last_ticket_) : session_->wait(last_);
+}
+
 Result<void> StepEngine::layer(std::uint32_t index) {
   const LayerGeometry& layer = pages_->layer();
   const std::uint64_t at = index * (q_bytes_ + k_bytes_ + v_bytes_);
@@ -191,19 +232,14 @@ Result<void> StepEngine::layer(std::uint32_t index) {
   write.k = rows_in(rows_, at + q_bytes_, layer.kv_heads, layer.head_size_k);
   write.v = rows_in(rows_, at + q_bytes_ + k_bytes_, layer.kv_heads, layer.head_size_v);
   write.ready = ready_;
-  if (auto written = session_.write(index, write); !written) {
-    return written;
-  }
   AttendRows attend;
   attend.q = rows_in(rows_, at, layer.q_heads, layer.head_size_k, case_.query_type);
   attend.out = rows_in(rows_, out_offset_ + index * out_bytes_, layer.q_heads, layer.head_size_v);
   attend.scale = 1.0F / std::sqrt(static_cast<float>(layer.head_size_k));
   attend.ready = ready_;
-  auto point = session_.attend(index, attend);
-  if (!point) {
-    return tl::unexpected(std::move(point).error());
+  if (auto submitted = submit(index, write, attend); !submitted) {
+    return submitted;
   }
-  last_ = *point;
   if (case_.other_work != nullptr) {
     auto behind = case_.other_work->submit(last_);
     if (!behind) {
@@ -212,7 +248,7 @@ Result<void> StepEngine::layer(std::uint32_t index) {
     ready_ = {*behind};
   }
   if (case_.wait_each_layer || index + 1 == case_.layers) {
-    auto waited = session_.wait(last_);
+    auto waited = wait();
     if (waited && case_.other_work != nullptr) {
       waited = case_.other_work->wait(ready_.front());
     }
@@ -227,7 +263,7 @@ Result<void> StepEngine::layer(std::uint32_t index) {
 }
 
 StepTraffic StepEngine::traffic() const {
-  const Plan& plan = session_.plan();
+  const Plan& plan = session().plan();
   const std::uint64_t complete = tokens_ / pages_->layout().page_tokens;
   StepTraffic traffic;
   for (std::size_t index = 0; index < plan.pages.size(); ++index) {
@@ -242,7 +278,7 @@ StepTraffic StepEngine::traffic() const {
 }
 
 Result<void> StepEngine::truncate(std::uint64_t tokens) {
-  auto done = session_.truncate(sequence_, tokens);
+  auto done = session().truncate(sequence_, tokens);
   if (done) {
     tokens_ = tokens;
   }
@@ -253,7 +289,9 @@ Result<double> StepEngine::step(std::uint32_t rows, Phase phase) {
   rows_of_step_ = rows;
   const Clock::time_point start = Clock::now();
   const StepRows part{sequence_, rows};
-  if (auto begun = session_.begin_step({&part, 1}, phase); !begun) {
+  auto begun =
+      thread_ ? thread_->begin_step({&part, 1}, phase) : session_->begin_step({&part, 1}, phase);
+  if (!begun) {
     return tl::unexpected(std::move(begun).error());
   }
   for (std::uint32_t index = 0; index < case_.layers; ++index) {
@@ -261,7 +299,8 @@ Result<double> StepEngine::step(std::uint32_t rows, Phase phase) {
       return tl::unexpected(std::move(done).error());
     }
   }
-  if (auto committed = session_.commit({&rows, 1}); !committed) {
+  auto committed = thread_ ? thread_->commit({&rows, 1}) : session_->commit({&rows, 1});
+  if (!committed) {
     return tl::unexpected(std::move(committed).error());
   }
   tokens_ += rows;

@@ -31,6 +31,7 @@ bench::StepCase step_case(const DecodeBenchRequest& request, std::uint64_t conte
   asked.stream = request.stream;
   asked.wait_each_layer = request.wait_each_layer || request.stream.gap_ns != 0;
   asked.gap_seconds = static_cast<double>(request.stream.gap_ns) * 1e-9;
+  asked.submission_thread = request.submission_thread;
   return asked;
 }
 
@@ -183,6 +184,7 @@ nlohmann::ordered_json decode_bench_json(const DecodeBenchRequest& request,
   out["geometry"] = geometry_json(request.layer, request.layers, request.page_tokens);
   out["gap_ns"] = request.stream.gap_ns;
   out["waits_each_layer"] = request.wait_each_layer || request.stream.gap_ns != 0;
+  out["submission_thread"] = request.submission_thread;
   out["calibration"] = calibration_json(request.calibration);
   out["link_bytes_s"] = result.link_bytes_s;
   if (request.arenas != 0) {

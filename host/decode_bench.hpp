@@ -30,6 +30,7 @@ struct DecodeBenchRequest {
   StreamOptions stream;
   std::uint32_t timed_steps = 9;
   bool wait_each_layer = false;
+  bool submission_thread = false;  // the session's calls are made by a thread of core's
 };
 
 // One context, width and share.

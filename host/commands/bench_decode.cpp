@@ -23,6 +23,7 @@ struct DecodeBenchOptions {
   std::uint32_t steps = 9;
   std::uint32_t arenas = 0;
   bool wait_each_layer = false;
+  bool submission_thread = false;
 };
 
 Result<DecodeBenchRequest> decode_request_of(const DecodeBenchOptions& options) {
@@ -50,6 +51,7 @@ Result<DecodeBenchRequest> decode_request_of(const DecodeBenchOptions& options) 
   request.stream.gap_ns = options.gap_ns;
   request.timed_steps = options.steps;
   request.wait_each_layer = options.wait_each_layer;
+  request.submission_thread = options.submission_thread;
   return request;
 }
 
@@ -108,6 +110,9 @@ RunCommand add_bench_decode(CLI::App& bench, const GlobalOptions& global) {
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1'000'000'000}));
   command->add_flag(
       "--wait-each-layer", o.wait_each_layer, "The engine waits for a layer before the next");
+  command->add_flag("--submission-thread",
+                    o.submission_thread,
+                    "A thread of the session's own makes its calls, not the engine's");
   command->add_option("--steps", o.steps, "Timed steps a row of the table")
       ->capture_default_str()
       ->check(CLI::Range(1U, 10000U));

@@ -27,6 +27,12 @@ namespace kvspan::cuda {
 inline constexpr uint32_t kMeasurementsMax = 256;
 // From so many submits on a queue settles several at once: its host runs ahead and waits for none.
 inline constexpr uint32_t kManyInFlight = 8;
+// Of those every so many-th has an event that a thread can sleep for. The card interrupts a
+// processor for each such event, whether somebody sleeps or not, and the driver's thread looks what
+// it was: a third of all processor time of streaming.
+inline constexpr uint32_t kSleepStride = 4;
+// Between two looks at an event that nobody can sleep for, and somebody waits for.
+inline constexpr uint32_t kLookMicroseconds = 50;
 // Points that a prepared packet always has room for; prepare() is not told of points.
 inline constexpr uint32_t kPreparedPoints = 64;
 
@@ -65,8 +71,11 @@ class Uses {
 // One accepted submit. Arrays lie in the slab, which kernels read too.
 struct Packet {
   Slab slab;
-  cudaEvent_t done = nullptr;   // behind the work; waiting for it sleeps
-  cudaEvent_t begin = nullptr;  // around measured work
+  cudaEvent_t done =
+      nullptr;  // behind the work: `plain`, or `restful` where a thread may sleep for it
+  cudaEvent_t plain = nullptr;
+  cudaEvent_t restful = nullptr;  // waiting for it sleeps
+  cudaEvent_t begin = nullptr;    // around measured work
   cudaEvent_t end = nullptr;
   cudaError_t (*issue)(const Issue& issue, const void* body) = nullptr;
   const void* body = nullptr;
@@ -88,7 +97,8 @@ struct Packet {
   bool measure = false;
   bool issued = false;  // its event was recorded; else `cause` says why not
   bool ours = false;    // neither it nor what it is behind waits for an engine's stream or event
-  Cause cause;          // of work that never ran
+  bool restful_done = false;  // `done` is `restful`
+  Cause cause;                // of work that never ran
 };
 
 // What a submitting slot made of its checked arguments. lay_out() is called more than once.
@@ -182,9 +192,28 @@ class Queue {
   Queue* next = nullptr;  // of Device::queues
 
  private:
+  // What a queue's thread does before it settles packets up to one.
+  struct Rest {
+    enum class Kind : uint32_t {
+      none,   // nothing of it is on the stream
+      event,  // sleeps for its event
+      end,    // sleeps for an event behind all that is on the stream
+      look,   // looks at its event from time to time
+    };
+
+    Kind kind;
+    uint64_t until;              // the packet
+    cudaEvent_t done = nullptr;  // its event
+  };
+
   static void thread_main(void* argument);
   void serve();
-  [[nodiscard]] uint64_t next_to_sleep_for() const;
+  [[nodiscard]] Rest next_rest() const;
+  [[nodiscard]] cudaError_t rest(const Rest& how);
+  [[nodiscard]] bool is_wanted(const Packet& packet) const;
+  void settle_until(uint64_t last, cudaError_t native, std::unique_lock<std::mutex>& lock);
+  void settle_now(uint64_t last);
+  void settle_behind(const Point& point);
   cudaError_t make_events();
   Cause outcome(const Packet& packet, cudaError_t native) const;
   void await_points(const Packet& packet, std::unique_lock<std::mutex>& lock, Cause& cause);
@@ -224,6 +253,7 @@ class Queue {
   Packet* packets_ = nullptr;  // [depth_] in ring_
   cudaStream_t stream_;
   uint8_t* room_ = nullptr;
+  cudaEvent_t end_ = nullptr;     // the thread's own, see Rest::Kind::end
   const bool imported_;           // the stream is an engine's: never destroyed
   uint64_t head_ = 0;             // submits accepted; guarded by the device's mutex
   uint64_t tail_ = 0;             // submits settled; guarded by the device's mutex

@@ -7,6 +7,9 @@
 #include "layout.hpp"
 #include "queue.hpp"
 
+#include <chrono>
+#include <thread>
+
 namespace kvspan::cuda {
 
 Queue::~Queue() {
@@ -19,13 +22,16 @@ Queue::~Queue() {
   const Current current(device_.driver, device_.context);
   for (uint32_t i = 0; packets_ != nullptr && i < depth_; ++i) {
     Packet& packet = packets_[i];
-    for (cudaEvent_t event : {packet.done, packet.begin, packet.end}) {
+    for (cudaEvent_t event : {packet.plain, packet.restful, packet.begin, packet.end}) {
       if (event != nullptr) {
         cudaEventDestroy(event);
       }
     }
     device_.pinned.give_back(packet.slab);
     packet.~Packet();
+  }
+  if (end_ != nullptr) {
+    cudaEventDestroy(end_);
   }
   device_.pinned.unreserve(reserved_);
   if (room_ != nullptr) {
@@ -41,9 +47,14 @@ cudaError_t Queue::make_events() {
       imported_ ? cudaSuccess : cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
   bad = bad != cudaSuccess ? bad : device_.pool.take(kRoomBytes + kMirrorBytes, room_);
   bad = bad != cudaSuccess ? bad : cudaMemsetAsync(room_ + kRoomBytes, 0, kMirrorBytes, stream_);
+  constexpr unsigned kRestful = cudaEventBlockingSync | cudaEventDisableTiming;
+  bad = bad != cudaSuccess ? bad : cudaEventCreateWithFlags(&end_, kRestful);
   for (uint32_t i = 0; i < depth_ && bad == cudaSuccess; ++i) {
     Packet& packet = packets_[i];
-    bad = cudaEventCreateWithFlags(&packet.done, cudaEventBlockingSync | cudaEventDisableTiming);
+    bad = cudaEventCreateWithFlags(&packet.restful, kRestful);
+    if (bad == cudaSuccess) {
+      bad = cudaEventCreateWithFlags(&packet.plain, cudaEventDisableTiming);
+    }
     if (bad == cudaSuccess) {
       bad = cudaEventCreateWithFlags(&packet.begin, cudaEventDefault);
     }
@@ -123,15 +134,50 @@ void Queue::serve() {
     if (head_ == tail_) {
       return;
     }
-    const uint64_t until = next_to_sleep_for();
-    const Packet& last = packet_at(until);
+    const Rest how = next_rest();
     lock.unlock();
-    const cudaError_t native = last.issued ? cudaEventSynchronize(last.done) : cudaSuccess;
+    const cudaError_t native = rest(how);
     lock.lock();
-    while (tail_ <= until) {
-      Packet& packet = packet_at(tail_);
-      Cause cause = outcome(packet, native);
-      await_points(packet, lock, cause);
+    settle_until(how.until, native, lock);
+  }
+}
+
+// Without the mutex. Another queue's thread may settle the packet meanwhile, see settle_behind().
+cudaError_t Queue::rest(const Rest& how) {
+  switch (how.kind) {
+    case Rest::Kind::none:
+      return cudaSuccess;
+    case Rest::Kind::event:
+      return cudaEventSynchronize(how.done);
+    case Rest::Kind::end: {
+      const cudaError_t bad = cudaEventRecord(end_, stream_);
+      return bad != cudaSuccess ? bad : cudaEventSynchronize(end_);
+    }
+    case Rest::Kind::look:
+      break;
+  }
+  for (;;) {
+    const cudaError_t state = cudaEventQuery(how.done);
+    if (state != cudaErrorNotReady) {
+      return state;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(kLookMicroseconds));
+    const std::lock_guard lock(device_.mutex);
+    if (tail_ > how.until) {
+      return cudaSuccess;
+    }
+  }
+}
+
+// Settles up to packet `last`, whose work has ended with `native`. The mutex is let go of where
+// points must be waited for; another thread may then settle some of these.
+void Queue::settle_until(uint64_t last, cudaError_t native, std::unique_lock<std::mutex>& lock) {
+  while (tail_ <= last) {
+    const uint64_t at = tail_;
+    Packet& packet = packet_at(at);
+    Cause cause = outcome(packet, native);
+    await_points(packet, lock, cause);
+    if (tail_ == at) {
       settle(packet, cause);
     }
   }
@@ -152,24 +198,38 @@ bool Queue::is_ours(const Packet& packet, Task::Kind kind) const {
   return ours;
 }
 
-// The packet whose end is slept for, the oldest mostly. To wake for one costs a processor tens of
+// Somebody waits for one of its signals. The device's mutex is held.
+bool Queue::is_wanted(const Packet& packet) const {
+  bool wanted = false;
+  for (uint32_t i = 0; i < packet.signal_count; ++i) {
+    wanted = wanted || packet.signals[i].fence->wanted <= packet.signals[i].value;
+  }
+  return wanted;
+}
+
+// What is slept for, the oldest packet's end mostly. To wake for one costs a processor tens of
 // microseconds; so of many that are in flight a quarter is settled at once, unless somebody waits
 // for one of them, or one may depend on what the host does when it sees another: on an engine's
-// stream or event. The device's mutex is held.
-uint64_t Queue::next_to_sleep_for() const {
+// stream or event. Where none of those has an event to sleep for, one behind them has, or the end
+// of the stream. The device's mutex is held.
+Queue::Rest Queue::next_rest() const {
+  if (!packet_at(tail_).issued) {
+    return {Rest::Kind::none, tail_};
+  }
   const uint64_t ahead = in_flight() < kManyInFlight ? 0 : in_flight() / 4;
-  uint64_t found = tail_;
-  for (uint64_t at = tail_; at <= tail_ + ahead; ++at) {
+  Rest found{Rest::Kind::end, head_ - 1};
+  for (uint64_t at = tail_; at != head_; ++at) {
     const Packet& packet = packet_at(at);
-    if (at != tail_ && !packet.ours) {
+    const bool is_found = found.kind == Rest::Kind::event;
+    if ((at != tail_ && !packet.ours) || (at > tail_ + ahead && is_found)) {
       break;
     }
-    found = packet.issued || at == tail_ ? at : found;
-    bool wanted = false;
-    for (uint32_t i = 0; i < packet.signal_count; ++i) {
-      wanted = wanted || packet.signals[i].fence->wanted <= packet.signals[i].value;
+    if (packet.issued && packet.restful_done) {
+      found = {Rest::Kind::event, at, packet.done};
+    } else if (is_wanted(packet) && !is_found && packet.issued && at + 1 != head_) {
+      return {Rest::Kind::look, at, packet.done};
     }
-    if (wanted) {
+    if (is_wanted(packet)) {
       break;
     }
   }
@@ -195,17 +255,66 @@ Cause Queue::outcome(const Packet& packet, cudaError_t native) const {
 }
 
 // Until all points that the packet waited for have settled: their work is done, but the thread of
-// their queue may be behind us. The oldest unsettled packet of the device waits for nobody.
+// their queue may be behind us, asleep for later work; or it never ran and is waited for. The
+// oldest unsettled packet of the device waits for nobody. Nothing more where another thread settles
+// the packet meanwhile.
 void Queue::await_points(const Packet& packet, std::unique_lock<std::mutex>& lock, Cause& cause) {
-  for (uint32_t i = 0; i < packet.wait_count; ++i) {
-    const Point& point = packet.waits[i];
-    while (!point.fence->reached(point.value) && !point.fence->failed() && !device_.lost) {
+  const uint64_t at = tail_;
+  for (uint32_t i = 0; tail_ == at && i < packet.wait_count; ++i) {
+    const Point point = packet.waits[i];
+    if (packet.issued && cause.code == KVSPAN_OK) {
+      settle_behind(point);
+    }
+    while (tail_ == at && !point.fence->reached(point.value) && !point.fence->failed() &&
+           !device_.lost) {
       point.fence->want(point.value);
       device_.settled.wait(lock);
     }
-    if (!point.fence->reached(point.value) && cause.code == KVSPAN_OK) {
+    if (tail_ == at && !point.fence->reached(point.value) && cause.code == KVSPAN_OK) {
       cause = {KVSPAN_E_WAIT_FAILED, packet.submit_id, kWaitFailedText, 0};
     }
+  }
+}
+
+// A stream waited for `point` and has done what was behind it: so the work that signals it has
+// ended, and all before that on its own stream. Its thread may sleep on; what waits for nothing
+// that never ran is settled here. The device's mutex is held.
+void Queue::settle_behind(const Point& point) {
+  Queue* const signaller = point.fence->signaller;
+  if (signaller == nullptr || signaller == this || point.fence->reached(point.value) ||
+      point.fence->failed()) {
+    return;
+  }
+  const Packet* const promise = promise_of(*point.fence, point.value);
+  uint64_t at = signaller->tail_;
+  while (at != signaller->head_ && &signaller->packet_at(at) != promise) {
+    ++at;
+  }
+  if (at != signaller->head_ && promise->issued) {
+    signaller->settle_now(at);
+  }
+}
+
+// By any thread: up to packet `last`, whose work has ended, without letting go of the device's
+// mutex.
+void Queue::settle_now(uint64_t last) {
+  while (tail_ <= last) {
+    Packet& packet = packet_at(tail_);
+    Cause cause = outcome(packet, cudaSuccess);
+    for (uint32_t i = 0; i < packet.wait_count; ++i) {
+      const Point& point = packet.waits[i];
+      if (packet.issued) {
+        settle_behind(point);
+      }
+      const bool reached = point.fence->reached(point.value);
+      if (!reached && !point.fence->failed()) {
+        return;
+      }
+      if (!reached && cause.code == KVSPAN_OK) {
+        cause = {KVSPAN_E_WAIT_FAILED, packet.submit_id, kWaitFailedText, 0};
+      }
+    }
+    settle(packet, cause);
   }
 }
 

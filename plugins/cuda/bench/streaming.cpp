@@ -65,6 +65,14 @@ void add_cpu_rows(const Row& measured, const StepTimes& times, std::vector<Row>&
 // covers it.
 constexpr std::uint64_t kTurnNs = 400'000;
 
+std::string name_of(const StepCase& asked) {
+  return fmt::format("{}K groups of {}{}{}",
+                     asked.tokens / k,
+                     asked.stream.group_pages,
+                     asked.wait_each_layer ? " waits" : "",
+                     asked.submission_thread ? " core's thread" : "");
+}
+
 std::vector<Row> streamed(const Bench& bench, StepCase asked, bool cpu) {
   asked.stream.jitter_ns = kTurnNs;
   asked.stream.link_bytes_s = static_cast<std::uint64_t>(bench.limits.link_up);
@@ -77,11 +85,7 @@ std::vector<Row> streamed(const Bench& bench, StepCase asked, bool cpu) {
     const bool near = asked.tokens <= 8 * k;
     Row row = row_of(measured, times.plan);
     row.id = near ? "P3" : "P2";
-    row.what = fmt::format("A w{} {}K groups of {}{}",
-                           measured.rows,
-                           asked.tokens / k,
-                           asked.stream.group_pages,
-                           asked.wait_each_layer ? " waits" : "");
+    row.what = fmt::format("A w{} {}", measured.rows, name_of(asked));
     row.value =
         static_cast<double>(measured.bytes) / measured.seconds.median / bench.limits.link_up;
     row.unit = "of L";
@@ -171,12 +175,9 @@ std::vector<Row> gaps(const Bench& bench, double gap_seconds, Gap gap) {
 
 void add_streaming(std::vector<Task>& tasks) {
   const auto add = [&](const char* ids, const StepCase& asked, bool cpu) {
-    tasks.push_back({ids,
-                     fmt::format("A {}K groups of {}{}",
-                                 asked.tokens / k,
-                                 asked.stream.group_pages,
-                                 asked.wait_each_layer ? " waits" : ""),
-                     [=](const Bench& bench) { return streamed(bench, asked, cpu); }});
+    tasks.push_back({ids, fmt::format("A {}", name_of(asked)), [=](const Bench& bench) {
+                       return streamed(bench, asked, cpu);
+                     }});
   };
   add("P2 P15", on_host(32 * k, 32), true);
   add("P2 P15", on_host(32 * k, 16), true);
@@ -185,6 +186,13 @@ void add_streaming(std::vector<Task>& tasks) {
   add("P2", waits, false);
   add("P2 P15", on_host(128 * k, 32), true);
   add("P2", on_host(256 * k, 32), false);
+  for (const std::uint64_t tokens : {32 * k, 128 * k}) {
+    for (const std::uint32_t group : {32U, 16U}) {
+      StepCase by_thread = on_host(tokens, group);
+      by_thread.submission_thread = true;
+      add("P2 P15", by_thread, true);
+    }
+  }
   add("P3", on_host(8 * k, 16), false);
   add("P3", on_host(8 * k, 32), false);
   tasks.push_back({"P18", "A 32K widths", widths});

@@ -6,8 +6,10 @@
 #include "kvspan/bench/line.hpp"
 #include "kvspan/bench/random_pages.hpp"
 #include "kvspan/core/session/session.hpp"
+#include "kvspan/core/session/submission_thread.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace kvspan::bench {
@@ -42,6 +44,7 @@ struct StepCase {
   bool wait_each_layer = false;     // the engine needs a layer's output before it goes on
   double gap_seconds = 0.0;         // what it does then, on the host's clock
   OtherWork* other_work = nullptr;  // behind every layer, on the device; outlives the engine
+  bool submission_thread = false;   // the session's calls are made by a thread of core's
 };
 
 // What a step has to bring from the host. A page in two splits comes without the padding between
@@ -66,7 +69,8 @@ class StepEngine {
   // Takes the steps back that went beyond `tokens` tokens. Errors: the session's.
   [[nodiscard]] Result<void> truncate(std::uint64_t tokens);
 
-  [[nodiscard]] const Session& session() const { return session_; }
+  // Nothing of it is under way in another thread.
+  [[nodiscard]] Session& session() const { return thread_ ? thread_->session() : *session_; }
 
   // Of the next step.
   [[nodiscard]] StepTraffic traffic() const;
@@ -79,18 +83,24 @@ class StepEngine {
              const RandomPages& pages,
              const StepCase& asked,
              Session session)
-      : backend_(backend), pages_(&pages), case_(asked), session_(std::move(session)) {}
+      : backend_(backend),
+        pages_(&pages),
+        case_(asked),
+        session_(std::make_unique<Session>(std::move(session))) {}
 
   Result<void> load();
   Result<void> place_rows();
   Result<void> layer(std::uint32_t index);
+  Result<void> submit(std::uint32_t index, const WriteRows& write, const AttendRows& attend);
+  Result<void> wait();
 
   Backend backend_;
   const RandomPages* pages_;
   StepCase case_;
   HostMemory host_rows_;
   DeviceMemory rows_;
-  Session session_;
+  std::unique_ptr<Session> session_;  // unless a thread has it
+  std::unique_ptr<SubmissionThread> thread_;
   SequenceId sequence_ = 0;
   std::uint64_t tokens_ = 0;
   std::uint32_t rows_of_step_ = 0;
@@ -100,6 +110,7 @@ class StepEngine {
   std::uint64_t out_bytes_ = 0;
   std::uint64_t out_offset_ = 0;  // outputs of all layers lie behind the other rows
   kvspan_point_t last_{};
+  SubmissionThread::Ticket last_ticket_ = 0;
   std::vector<kvspan_point_t> ready_;  // what the next layer's rows wait for
 };
 
