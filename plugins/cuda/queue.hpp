@@ -215,6 +215,7 @@ class Queue {
   void settle_now(uint64_t last);
   void settle_behind(const Point& point);
   cudaError_t make_events();
+  cudaError_t clear_mirror();
   Cause outcome(const Packet& packet, cudaError_t native) const;
   void await_points(const Packet& packet, std::unique_lock<std::mutex>& lock, Cause& cause);
   void settle(Packet& packet, const Cause& cause);

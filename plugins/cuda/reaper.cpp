@@ -42,11 +42,28 @@ Queue::~Queue() {
   }
 }
 
+// Has ended when this returns: a queue may end, and its room go, before a stream gets to it; an
+// engine's stream may even stand still until then.
+cudaError_t Queue::clear_mirror() {
+  cudaStream_t stream = stream_;
+  if (imported_) {
+    if (const cudaError_t bad = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)) {
+      return bad;
+    }
+  }
+  cudaError_t bad = cudaMemsetAsync(room_ + kRoomBytes, 0, kMirrorBytes, stream);
+  bad = bad != cudaSuccess ? bad : cudaStreamSynchronize(stream);
+  if (imported_) {
+    cudaStreamDestroy(stream);
+  }
+  return bad;
+}
+
 cudaError_t Queue::make_events() {
   cudaError_t bad =
       imported_ ? cudaSuccess : cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
   bad = bad != cudaSuccess ? bad : device_.pool.take(kRoomBytes + kMirrorBytes, room_);
-  bad = bad != cudaSuccess ? bad : cudaMemsetAsync(room_ + kRoomBytes, 0, kMirrorBytes, stream_);
+  bad = bad != cudaSuccess ? bad : clear_mirror();
   constexpr unsigned kRestful = cudaEventBlockingSync | cudaEventDisableTiming;
   bad = bad != cudaSuccess ? bad : cudaEventCreateWithFlags(&end_, kRestful);
   for (uint32_t i = 0; i < depth_ && bad == cudaSuccess; ++i) {
