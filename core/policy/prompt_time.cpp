@@ -102,7 +102,19 @@ StepTime chunk_step(const PromptLoad& load,
   step.sequences_max = load.sequences;
   step.link = load.link;
   step.jitter_ns = load.jitter_ns;
+  step.wave_ns = load.wave_ns;
   return predict(step, kept);
+}
+
+// Of the chunk behind `tokens` tokens, of all sequences and layers.
+double waves_ns(const PromptLoad& load, const Placement& placement, std::uint64_t tokens) {
+  const std::uint64_t group = std::max(placement.group_pages, 1U);
+  std::uint64_t waves = 0;
+  for (std::size_t layer = 0; layer < load.layers.size() && load.wave_ns != 0.0; ++layer) {
+    const std::uint64_t pages = load.sequences * chunk_pages(load, placement, layer, tokens);
+    waves += (pages + group - 1) / group;
+  }
+  return static_cast<double>(waves) * load.wave_ns;
 }
 
 // Calls visit(first token, chunks that this one stands for): all of `chunks`, or `most` of them
@@ -203,14 +215,15 @@ double least_ns(const PromptLoad& load,
                       resident_runs(history,
                                     std::vector<bool>(layers, true),
                                     pool.bytes + layers * load.sequences * pool.slot_bytes)};
-  double waits_ns = 0.0;
+  double more_ns = 0.0;
   const std::uint64_t chunks = (load.tokens + rows - 1) / rows;
   visit_chunks(chunks, rows, kTimedChunks, [&](std::uint64_t tokens, double stands_for) {
     const std::uint64_t taken = std::min<std::uint64_t>(rows, load.tokens - tokens);
     const StepTime step = chunk_step(load, all, taken, tokens);
-    waits_ns += stands_for * std::max(0.0, step.link_ns - step.compute_ns * (1.0 + kRounding));
+    const double wait_ns = std::max(0.0, step.link_ns - step.compute_ns * (1.0 + kRounding));
+    more_ns += stands_for * (waves_ns(load, all, tokens) + wait_ns);
   });
-  return work_of(load) + waits_ns;
+  return work_of(load) + more_ns;
 }
 
 // Tries placements of one pool.
@@ -226,7 +239,7 @@ class Tries {
       for (const std::uint32_t groups : kRingGroups) {
         const std::uint32_t slots = groups * group;
         for (std::size_t step = kSpilledSteps; step >= 1; --step) {
-          if (best && best->time.covered()) {
+          if (best && best->time.covered() && load_.wave_ns == 0.0) {
             return;
           }
           consider(group, slots, step);
@@ -289,13 +302,14 @@ PromptTime predict_prompt(const PromptLoad& load, const Placement& placement, st
     const StepTime step = chunk_step(load, placement, taken, tokens);
     const double wait_ns = step.step_ns - step.compute_ns;
     waits_ns += wait_ns > kRounding * step.compute_ns ? stands_for * wait_ns : 0.0;
+    out.waves_ns += stands_for * waves_ns(load, placement, tokens);
   });
   const std::uint64_t whole = std::max<std::uint64_t>(load.tokens / rows, 1);
   const StepTime last =
       chunk_step(load, placement, std::min<std::uint64_t>(rows, load.tokens), (whole - 1) * rows);
   out.last_link_ns = last.link_ns;
   out.last_work_ns = last.compute_ns;
-  out.time_ns = std::max(out.work_ns + waits_ns, out.link_ns);
+  out.time_ns = std::max(out.work_ns + out.waves_ns + waits_ns, out.link_ns);
   return out;
 }
 

@@ -196,15 +196,12 @@ Result<std::uint64_t> SessionState::encode(std::uint32_t layer,
   return value;
 }
 
-// The lane that sends a layer's new rows down. A few rows beside pages that come up: the one that
-// encoded them. A queue that waits for their encode beside one that copies makes each of its copies
-// begin later (docs/measuring). Many rows, or nothing to disturb: the lane for it,
-// beside attention.
-LaneId SessionState::publishing_lane(std::uint32_t layer) const {
-  const bool beside_pages = std::any_of(step->parts.begin(),
-                                        step->parts.end(),
-                                        [&](const StepPart& part) { return streams(layer, part); });
-  return step->phase == Phase::decode && beside_pages ? LaneId::compute : LaneId::download;
+// The lane that sends a layer's new rows down. A few rows beside pages that come up, of whatever
+// layer: the one that encoded them. A queue that waits for their encode beside one that copies
+// makes each of its copies begin later (docs/measuring). Many rows, or nothing to disturb: the lane
+// for it, beside attention.
+LaneId SessionState::publishing_lane() const {
+  return step->phase == Phase::decode && step->streams ? LaneId::compute : LaneId::download;
 }
 
 // One submit sends the new rows down, behind their encode.
@@ -222,7 +219,7 @@ Result<Moment> SessionState::publish(std::uint32_t layer, const std::vector<Page
       counters.published_bytes += run.count * run.bytes;
     }
   }
-  const LaneId lane = publishing_lane(layer);
+  const LaneId lane = publishing_lane();
   const auto value = copy(lane, behind, segments);
   if (!value) {
     return tl::unexpected(value.error());

@@ -14,8 +14,8 @@ namespace kvspan {
 
 namespace {
 
-// Items of one entry in a submit. Decode keeps all splits of an entry open, and a backend with more
-// than this gets several submits; prefill keeps one open.
+// Items of one entry in a submit: a backend with more splits open gets several submits. Decode
+// keeps all of an entry open, prefill as many as have room.
 constexpr std::uint32_t kDecodeItems = 256;
 constexpr std::uint32_t kPrefillItems = 16;
 

@@ -102,7 +102,8 @@ struct Step {
   std::vector<StepPart> parts;
   std::uint32_t layers_written = 0;
   std::uint32_t layers_attended = 0;
-  Moment published;  // at which the host has every row that was written
+  Moment published;      // at which the host has every row that was written
+  bool streams = false;  // some layer's pages come up
 };
 
 // Where one page lies on the device, and its hazard.
@@ -244,7 +245,7 @@ struct SessionState {
   Result<std::uint64_t> encode(std::uint32_t layer,
                                const WriteRows& rows,
                                const std::vector<PageRows>& pages);
-  [[nodiscard]] LaneId publishing_lane(std::uint32_t layer) const;
+  [[nodiscard]] LaneId publishing_lane() const;
   Result<Moment> publish(std::uint32_t layer, const std::vector<PageRows>& pages);
   Result<void> write_layer(std::uint32_t layer, const WriteRows& rows);
 

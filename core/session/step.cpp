@@ -322,7 +322,9 @@ Result<void> unguarded::begin_step(SessionState& state,
   }
   step.work = std::move(*work);
   const std::uint32_t kept = state.ring->taken();
-  state.prefetch->demand(state.demanded(step.parts, phase), state.demanded_next(step));
+  std::vector<PageGroup> groups = state.demanded(step.parts, phase);
+  step.streams = !groups.empty();
+  state.prefetch->demand(std::move(groups), state.demanded_next(step));
   state.counters.primed_pages_dropped += kept - state.ring->taken();
   state.last_phase = phase;
   state.step = std::move(step);

@@ -22,6 +22,7 @@ namespace {
 
 // A layer, or any call that somebody waits for.
 struct Job {
+  std::uint64_t ticket = 0;  // of a layer
   std::uint32_t layer = 0;
   WriteRows write;
   AttendRows attend;
@@ -98,9 +99,12 @@ struct SubmissionThread::State {
         failed = attended ? std::nullopt : std::optional(std::move(attended).error());
       }
       lock.lock();
-      points[finished % points.size()] = point;
+      if (job.call == nullptr) {
+        points[job.ticket % points.size()] = point;
+      }
       if (failed) {
         failure = std::move(failed);
+        untold = true;
       }
       ++finished;
       done.notify_all();
@@ -136,6 +140,12 @@ struct SubmissionThread::State {
     done.wait(lock, [&] { return finished >= number; });
   }
 
+  // Until the layer of a ticket is done: no more jobs than layers are behind it.
+  void await_ticket(Ticket ticket) {
+    std::unique_lock lock(mutex);
+    done.wait(lock, [&] { return finished + (last_ticket - ticket) >= handed; });
+  }
+
   void await_all() {
     std::unique_lock lock(mutex);
     done.wait(lock, [this] { return finished == handed; });
@@ -146,23 +156,34 @@ struct SubmissionThread::State {
     await(hand_over([&](Job& job) { job.call = &what; }));
   }
 
-  // What a layer of the open step failed with.
+  // What a layer of the open step failed with; told with that.
   [[nodiscard]] Result<void> step_result() {
     const std::lock_guard lock(mutex);
+    untold = false;
     return failure ? Result<void>(tl::unexpected(*failure)) : Result<void>();
+  }
+
+  // What a layer failed with that nobody was told of; then there is nothing to tell any more.
+  [[nodiscard]] Result<void> take_untold() {
+    const std::lock_guard lock(mutex);
+    const std::optional<Error> was = std::exchange(failure, std::nullopt);
+    return std::exchange(untold, false) && was ? Result<void>(tl::unexpected(*was))
+                                               : Result<void>();
   }
 
   Session session;
   std::vector<Job> jobs;
-  std::vector<kvspan_point_t> points;  // [number of the job]
+  std::vector<kvspan_point_t> points;  // [ticket], of a step's layers
   std::mutex mutex;
   std::condition_variable work;  // there is a job, or the end
   std::condition_variable done;
   std::uint64_t handed = 0;  // jobs; guarded by the mutex, like those below
   std::uint64_t finished = 0;
   std::optional<Error> failure;  // of a layer of the open step
+  bool untold = false;           // no call has returned it
   bool stop = false;
-  std::uint64_t step_begin = 0;  // jobs before the open step; the engine's thread's
+  Ticket step_begin = 0;   // tickets before the open step; the engine's thread's, like the next
+  Ticket last_ticket = 0;  // that was handed out
   std::thread thread;
 };
 
@@ -188,11 +209,13 @@ Result<SubmissionThread> SubmissionThread::start(Session session) {
 
 Result<void> SubmissionThread::begin_step(std::span<const StepRows> rows, Phase phase) {
   return guarded_call("beginning a step", [&] {
+    state_->await_all();
+    if (auto told = state_->take_untold(); !told) {
+      return told;
+    }
     Result<void> result;
     state_->call([&] { result = state_->session.begin_step(rows, phase); });
-    const std::lock_guard lock(state_->mutex);
-    state_->step_begin = state_->handed;
-    state_->failure.reset();
+    state_->step_begin = result ? state_->last_ticket : state_->step_begin;
     return result;
   });
 }
@@ -204,32 +227,34 @@ Result<SubmissionThread::Ticket> SubmissionThread::layer(std::uint32_t layer,
     if (auto failed = state_->step_result(); !failed) {
       return tl::unexpected(std::move(failed).error());
     }
-    return state_->hand_over([&](Job& job) {
+    state_->hand_over([&](Job& job) {
       job.write_ready.assign(write.ready.begin(), write.ready.end());
       job.attend_ready.assign(attend.ready.begin(), attend.ready.end());
+      job.ticket = state_->last_ticket + 1;
       job.layer = layer;
       job.write = write;
       job.attend = attend;
       job.call = nullptr;
     });
+    return ++state_->last_ticket;
   });
 }
 
 Result<kvspan_point_t> SubmissionThread::point(Ticket ticket) {
   return guarded_call("asking for a point", [&]() -> Result<kvspan_point_t> {
-    if (ticket <= state_->step_begin || ticket > state_->handed) {
+    if (ticket <= state_->step_begin || ticket > state_->last_ticket) {
       return tl::unexpected(
           error_of(Errc::invalid_argument,
                    "ticket " + std::to_string(ticket) +
                        " is not of the open step: ask for the points of layers that it handed over",
                    "ticket"));
     }
-    state_->await(ticket);
+    state_->await_ticket(ticket);
     if (auto failed = state_->step_result(); !failed) {
       return tl::unexpected(std::move(failed).error());
     }
     const std::lock_guard lock(state_->mutex);
-    return state_->points[(ticket - 1) % state_->points.size()];
+    return state_->points[ticket % state_->points.size()];
   });
 }
 
@@ -246,6 +271,7 @@ Result<void> SubmissionThread::commit(std::span<const std::uint32_t> accepted) {
     Result<void> result;
     state_->call([&] { result = state_->session.commit(accepted); });
     auto failed = state_->step_result();
+    state_->step_begin = failed && result ? state_->last_ticket : state_->step_begin;
     return failed ? std::move(result) : std::move(failed);
   });
 }

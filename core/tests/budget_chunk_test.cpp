@@ -111,7 +111,7 @@ PlanRequest random_request(std::mt19937_64& random) {
   request.decode_rows = static_cast<std::uint32_t>(pick(1, 8));
   request.prefill_rows_max = 4096;
   request.stream.gap_ns = pick(0, 1) * pick(0, 1'000'000);
-  request.stream.wave_ns = pick(0, 20'000);
+  request.stream.wave_ns = pick(0, 1) * pick(0, 20'000);
   request.stream.attend_bytes_s = pick(0, 1) * 4'620'000'000'000;
   request.stream.row_ns = pick(0, 2) * pick(1, 20'000);
   request.stream.row_bytes_s = pick(1, 40) * 1'000'000'000'000;
@@ -146,7 +146,8 @@ TEST(BudgetChunk, NoOtherChunkIsFasterAndNarrowerOnesAreSlower) {
       if (!fixed || fixed->mode == PlanMode::resident || rows > request.context_tokens) {
         continue;
       }
-      const std::uint64_t scratch_bytes = fixed->regions.scratch_bytes();
+      const std::uint64_t scratch_bytes =
+          fixed->regions.scratch_bytes() + fixed->tail_slots * fixed->slot_bytes;
       if (rows < found->prefill_rows) {
         EXPECT_GT(fixed->prompt.time.time_ns, found->prompt.time.time_ns) << rows;
       } else if (scratch_bytes * 8 < request.arena_bytes) {

@@ -76,6 +76,24 @@ TEST(PromptTime, WideChunksTakeAsLongAsTheirWork) {
   EXPECT_GT(narrow.last_link_ns, narrow.last_work_ns);
 }
 
+// Chunk k of 2,048 rows sees 8 k pages in each of 16 layers, in groups of 32: k / 4 waves, rounded
+// up, 4 x (1 + ... + 31) + 3 x 32 = 2,080 of a layer. Of 256 rows it sees k: k / 32 of 1,024
+// chunks, 16,368.
+TEST(PromptTime, WavesMakeNarrowChunksLonger) {
+  PromptLoad load = published();
+  load.row_bytes_s = 1e12;  // covers the link at both widths
+  load.wave_ns = 60000.0;
+  const PromptTime wide = predict_prompt(load, resident(0), 2048);
+  const PromptTime narrow = predict_prompt(load, resident(0), 256);
+  EXPECT_TRUE(wide.covered() && narrow.covered());
+  EXPECT_EQ(narrow.work_ns, wide.work_ns);
+  EXPECT_GT(narrow.waves_ns, 7 * wide.waves_ns);
+  EXPECT_EQ(narrow.time_ns, narrow.work_ns + narrow.waves_ns);
+  load.tokens = 32 * 2048;                     // every chunk is looked at
+  const double waves = 4 * 7 * 8 / 2 + 3 * 8;  // of 32 chunks: 0, 1, 1, 1, 1, 2, ... 8, 8, 8
+  EXPECT_DOUBLE_EQ(predict_prompt(load, resident(0), 2048).waves_ns, waves * 16 * 60000.0);
+}
+
 class Random {
  public:
   explicit Random(std::uint64_t seed) : random_(seed) {}
@@ -97,6 +115,7 @@ class Random {
     out.row_ns = static_cast<double>(pick(0, 1) * pick(0, 10000));
     out.row_bytes_s = static_cast<double>(pick(0, 1) * pick(1, 1000)) * 1e10;
     out.jitter_ns = static_cast<double>(pick(0, 1) * pick(0, 10000));
+    out.wave_ns = static_cast<double>(pick(0, 1) * pick(0, 100000));
     return out;
   }
 
@@ -143,7 +162,7 @@ TEST(PromptTime, CountsWhatCountingPagesCounts) {
     const PromptTime time = predict_prompt(load, placement, rows);
     ASSERT_EQ(time.up_bytes, counted_bytes(load, placement, rows));
     ASSERT_GE(time.time_ns, time.link_ns);
-    ASSERT_GE(time.time_ns, time.work_ns);
+    ASSERT_GE(time.time_ns, time.work_ns + time.waves_ns);
   }
 }
 

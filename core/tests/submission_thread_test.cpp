@@ -207,6 +207,21 @@ TEST_P(OnBackend, AFailedLayerIsToldToEveryLaterCallOfItsStep) {
   EXPECT_TRUE(step(*thread, buffers, kChunk, outputs).has_value());
 }
 
+// An engine that asked for nothing of the step is told by the next one, once.
+TEST_P(OnBackend, AFailureThatNobodyWasToldOfIsTheNextStepsAnswer) {
+  Buffers buffers(rig_.backend(), options_);
+  auto thread = SubmissionThread::start(open(rig_.backend(), options_));
+  ASSERT_TRUE(thread.has_value());
+  const StepRows part{0, kChunk};
+  ASSERT_TRUE(thread->begin_step({&part, 1}, Phase::prefill).has_value());
+  ASSERT_TRUE(thread->layer(1, buffers.write(1), buffers.attend(1)).has_value());
+  const auto told = thread->begin_step({&part, 1}, Phase::prefill);
+  ASSERT_FALSE(told.has_value());
+  EXPECT_EQ(told.error().code, Errc::invalid_argument);
+  Outputs outputs;
+  EXPECT_TRUE(step(*thread, buffers, 0, outputs).has_value());
+}
+
 TEST_P(OnBackend, TicketsAreOfTheOpenStep) {
   Buffers buffers(rig_.backend(), options_);
   auto thread = SubmissionThread::start(open(rig_.backend(), options_));
@@ -221,6 +236,13 @@ TEST_P(OnBackend, TicketsAreOfTheOpenStep) {
   ASSERT_TRUE(ticket.has_value());
   EXPECT_TRUE(thread->point(*ticket).has_value());
   EXPECT_EQ(thread->point(*ticket + 1).error().code, Errc::invalid_argument);
+  const std::uint32_t all = kChunk;
+  for (int refused = 0; refused < 9; ++refused) {  // layers are missing
+    EXPECT_EQ(thread->commit({&all, 1}).error().code, Errc::invalid_argument);
+  }
+  EXPECT_NE(thread->point(*ticket)->fence, nullptr) << "calls take no point's place";
+  EXPECT_EQ(thread->begin_step({&part, 1}, Phase::prefill).error().code, Errc::busy);
+  EXPECT_TRUE(thread->point(*ticket).has_value()) << "the step is still open";
   thread->session().cancel_step();
 }
 

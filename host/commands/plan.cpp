@@ -79,7 +79,8 @@ void add_link_options(CLI::App& command, PlanOptions& o) {
       .add_option("--row-ns",
                   o.row_ns,
                   "The engine's other work for a prefill row, all layers; with it or --attend-rows "
-                  "the chunk is the narrowest that covers the stream, up to --prefill-rows")
+                  "the chunk is the fastest up to --prefill-rows; without --wave-ns the narrowest "
+                  "that covers the stream")
       ->check(CLI::Range(std::uint64_t{0}, kNanosecondsMax));
   command.add_option(
       "--attend-rows",

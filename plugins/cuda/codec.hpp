@@ -40,6 +40,7 @@ struct HeldCodec {
 
 inline constexpr uint32_t kFewCodecItems = 4;  // K and V of a step's rows
 inline constexpr uint32_t kHeldCodecItems = 24;
+static_assert(sizeof(HeldCodec<kHeldCodecItems>) + sizeof(Cancel) <= 4096);
 
 struct CodecArrays {
   CodecBody* body = nullptr;

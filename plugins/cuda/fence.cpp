@@ -119,6 +119,18 @@ void count_waiters(const Waited& wait, uint64_t change) {
   }
 }
 
+// Nobody of the host waits any more: those who still sleep for the fence, threads of queues, say
+// anew what they want.
+void forget_wanted(Device& device, const Waited& wait) {
+  for (uint32_t i = 0; i < wait.count; ++i) {
+    Fence& fence = *fence_of(wait.points[i].fence);
+    if (fence.waiters == 0 && fence.wanted != UINT64_MAX) {
+      fence.wanted = UINT64_MAX;
+      device.settled.notify_all();
+    }
+  }
+}
+
 kvspan_result_t wait_locked(Device& device,
                             const Waited& wait,
                             uint64_t timeout_ns,
@@ -182,6 +194,7 @@ kvspan_result_t KVSPAN_CALL fence_wait(kvspan_device_t* handle,
       count_waiters(wait, 1);
       result = wait_locked(*device, wait, timeout_ns, lock, cause);
       count_waiters(wait, UINT64_MAX);  // minus 1
+      forget_wanted(*device, wait);
       if (device->lost) {
         device->settled.notify_all();  // a destroy may wait for the last waiter
       }

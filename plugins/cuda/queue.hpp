@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A queue: a stream of its own or an engine's, a ring of packets, and a thread that settles them. A
 // submitting slot describes its work as a Task; submit() checks what every submit carries, copies
-// everything into the next packet's slab, puts the work on the stream and returns. Work of another
-// queue is waited for on the device, by that work's event: there is no host round trip. Since a
-// host submits a wait only after the submit that signals it returned, every event that is waited
-// for has been recorded, and what waits is always younger than what it waits for: no cycle, so no
-// deadlock. Read next: submit.cpp (accepting), reaper.cpp (settling).
+// everything into the next packet's slab, puts the work on the stream and returns. Any queue's
+// thread may settle another's packets, with the device's mutex held: those that its own were
+// behind. Work of another queue is waited for on the device, by that work's event: there is no host
+// round trip. Since a host submits a wait only after the submit that signals it returned, every
+// event that is waited for has been recorded, and what waits is always younger than what it waits
+// for: no cycle, so no deadlock. Read next: submit.cpp (accepting), reaper.cpp (settling).
 #pragma once
 
 #include "kvspan/copy.h"
@@ -79,8 +80,9 @@ struct Packet {
   cudaEvent_t end = nullptr;
   cudaError_t (*issue)(const Issue& issue, const void* body) = nullptr;
   const void* body = nullptr;
-  // What issue() puts on a stream is a function of these bytes of the body and of the cancel word,
-  // but not of what they point to; 0 = nothing is known. A graph then need not record again.
+  // What issue() puts on a stream without a room is a function of these bytes of the body and of
+  // the cancel word, but not of what they point to; 0 = nothing is known. A graph then need not
+  // record again. With a room descriptors travel in the arguments.
   uint64_t body_bytes = 0;
   Point* waits = nullptr;  // [wait_count] at most one a fence
   Point* signals = nullptr;
@@ -197,7 +199,6 @@ class Queue {
     enum class Kind : uint32_t {
       none,   // nothing of it is on the stream
       event,  // sleeps for its event
-      end,    // sleeps for an event behind all that is on the stream
       look,   // looks at its event from time to time
     };
 
@@ -217,7 +218,11 @@ class Queue {
   cudaError_t make_events();
   cudaError_t clear_mirror();
   Cause outcome(const Packet& packet, cudaError_t native) const;
-  void await_points(const Packet& packet, std::unique_lock<std::mutex>& lock, Cause& cause);
+  void await_points(const Packet& packet,
+                    bool ended,
+                    std::unique_lock<std::mutex>& lock,
+                    Cause& cause);
+  void choose_event(Packet& packet);
   void settle(Packet& packet, const Cause& cause);
   void record(const Packet& packet);
   kvspan_result_t check_kind(const Task& task, kvspan_error_t* error, const char* where) const;
@@ -254,12 +259,14 @@ class Queue {
   Packet* packets_ = nullptr;  // [depth_] in ring_
   cudaStream_t stream_;
   uint8_t* room_ = nullptr;
-  cudaEvent_t end_ = nullptr;     // the thread's own, see Rest::Kind::end
-  const bool imported_;           // the stream is an engine's: never destroyed
-  uint64_t head_ = 0;             // submits accepted; guarded by the device's mutex
-  uint64_t tail_ = 0;             // submits settled; guarded by the device's mutex
-  bool stop_ = false;             // guarded by the device's mutex
-  std::condition_variable work_;  // a packet was added, or stop
+  cudaEvent_t spare_restful_ = nullptr;  // in place of the event that the thread rests for
+  cudaEvent_t spare_plain_ = nullptr;
+  cudaEvent_t resting_ = nullptr;  // the thread rests for it; guarded by the device's mutex
+  const bool imported_;            // the stream is an engine's: never destroyed
+  uint64_t head_ = 0;              // submits accepted; guarded by the device's mutex
+  uint64_t tail_ = 0;              // submits settled; guarded by the device's mutex
+  bool stop_ = false;              // guarded by the device's mutex
+  std::condition_variable work_;   // a packet was added, or stop
   Block measurement_block_;
   kvspan_measurement_t* measurements_ = nullptr;  // [kMeasurementsMax] ring
   uint64_t measured_ = 0;                         // ever recorded; guarded by the device's mutex

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread of a queue: sleeps until the oldest packet's work has ended and settles it; where the
-// host runs far ahead, until that of a later one has, and settles all up to it. A packet
-// settles only after the points that it waited for, so that a host never sees an effect before its
-// cause, and lets its memories go in one critical section with giving its signals, so that a host
-// which saw the signal can release and destroy at once. Read first: queue.hpp.
+// host runs far ahead, until that of a later one has, and settles all up to it, and what those were
+// behind in other queues. A packet settles only after the points that it waited for, so that a host
+// never sees an effect before its cause, and lets its memories go in one critical section with
+// giving its signals, so that a host which saw the signal can release and destroy at once. Read
+// first: queue.hpp.
 #include "layout.hpp"
 #include "queue.hpp"
-
-#include <chrono>
-#include <thread>
 
 namespace kvspan::cuda {
 
@@ -30,8 +28,10 @@ Queue::~Queue() {
     device_.pinned.give_back(packet.slab);
     packet.~Packet();
   }
-  if (end_ != nullptr) {
-    cudaEventDestroy(end_);
+  for (cudaEvent_t event : {spare_restful_, spare_plain_}) {
+    if (event != nullptr) {
+      cudaEventDestroy(event);
+    }
   }
   device_.pinned.unreserve(reserved_);
   if (room_ != nullptr) {
@@ -65,7 +65,8 @@ cudaError_t Queue::make_events() {
   bad = bad != cudaSuccess ? bad : device_.pool.take(kRoomBytes + kMirrorBytes, room_);
   bad = bad != cudaSuccess ? bad : clear_mirror();
   constexpr unsigned kRestful = cudaEventBlockingSync | cudaEventDisableTiming;
-  bad = bad != cudaSuccess ? bad : cudaEventCreateWithFlags(&end_, kRestful);
+  bad = bad != cudaSuccess ? bad : cudaEventCreateWithFlags(&spare_restful_, kRestful);
+  bad = bad != cudaSuccess ? bad : cudaEventCreateWithFlags(&spare_plain_, cudaEventDisableTiming);
   for (uint32_t i = 0; i < depth_ && bad == cudaSuccess; ++i) {
     Packet& packet = packets_[i];
     bad = cudaEventCreateWithFlags(&packet.restful, kRestful);
@@ -152,37 +153,12 @@ void Queue::serve() {
       return;
     }
     const Rest how = next_rest();
+    resting_ = how.done;
     lock.unlock();
     const cudaError_t native = rest(how);
     lock.lock();
+    resting_ = nullptr;
     settle_until(how.until, native, lock);
-  }
-}
-
-// Without the mutex. Another queue's thread may settle the packet meanwhile, see settle_behind().
-cudaError_t Queue::rest(const Rest& how) {
-  switch (how.kind) {
-    case Rest::Kind::none:
-      return cudaSuccess;
-    case Rest::Kind::event:
-      return cudaEventSynchronize(how.done);
-    case Rest::Kind::end: {
-      const cudaError_t bad = cudaEventRecord(end_, stream_);
-      return bad != cudaSuccess ? bad : cudaEventSynchronize(end_);
-    }
-    case Rest::Kind::look:
-      break;
-  }
-  for (;;) {
-    const cudaError_t state = cudaEventQuery(how.done);
-    if (state != cudaErrorNotReady) {
-      return state;
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(kLookMicroseconds));
-    const std::lock_guard lock(device_.mutex);
-    if (tail_ > how.until) {
-      return cudaSuccess;
-    }
   }
 }
 
@@ -193,64 +169,11 @@ void Queue::settle_until(uint64_t last, cudaError_t native, std::unique_lock<std
     const uint64_t at = tail_;
     Packet& packet = packet_at(at);
     Cause cause = outcome(packet, native);
-    await_points(packet, lock, cause);
+    await_points(packet, native == cudaSuccess, lock, cause);
     if (tail_ == at) {
       settle(packet, cause);
     }
   }
-}
-
-// Whether the end of a packet follows from work that was submitted here alone. The device's mutex
-// is held.
-bool Queue::is_ours(const Packet& packet, Task::Kind kind) const {
-  bool ours =
-      !imported_ && kind != Task::Kind::orders && (head_ == tail_ || packet_at(head_ - 1).ours);
-  for (uint32_t i = 0; i < packet.wait_count && ours; ++i) {
-    const Point& point = packet.waits[i];
-    if (!point.fence->reached(point.value) && !point.fence->failed()) {
-      const Packet* const promise = promise_of(*point.fence, point.value);
-      ours = promise != nullptr && promise->ours;
-    }
-  }
-  return ours;
-}
-
-// Somebody waits for one of its signals. The device's mutex is held.
-bool Queue::is_wanted(const Packet& packet) const {
-  bool wanted = false;
-  for (uint32_t i = 0; i < packet.signal_count; ++i) {
-    wanted = wanted || packet.signals[i].fence->wanted <= packet.signals[i].value;
-  }
-  return wanted;
-}
-
-// What is slept for, the oldest packet's end mostly. To wake for one costs a processor tens of
-// microseconds; so of many that are in flight a quarter is settled at once, unless somebody waits
-// for one of them, or one may depend on what the host does when it sees another: on an engine's
-// stream or event. Where none of those has an event to sleep for, one behind them has, or the end
-// of the stream. The device's mutex is held.
-Queue::Rest Queue::next_rest() const {
-  if (!packet_at(tail_).issued) {
-    return {Rest::Kind::none, tail_};
-  }
-  const uint64_t ahead = in_flight() < kManyInFlight ? 0 : in_flight() / 4;
-  Rest found{Rest::Kind::end, head_ - 1};
-  for (uint64_t at = tail_; at != head_; ++at) {
-    const Packet& packet = packet_at(at);
-    const bool is_found = found.kind == Rest::Kind::event;
-    if ((at != tail_ && !packet.ours) || (at > tail_ + ahead && is_found)) {
-      break;
-    }
-    if (packet.issued && packet.restful_done) {
-      found = {Rest::Kind::event, at, packet.done};
-    } else if (is_wanted(packet) && !is_found && packet.issued && at + 1 != head_) {
-      return {Rest::Kind::look, at, packet.done};
-    }
-    if (is_wanted(packet)) {
-      break;
-    }
-  }
-  return found;
 }
 
 // What became of the work itself; its event is behind it.
@@ -275,11 +198,15 @@ Cause Queue::outcome(const Packet& packet, cudaError_t native) const {
 // their queue may be behind us, asleep for later work; or it never ran and is waited for. The
 // oldest unsettled packet of the device waits for nobody. Nothing more where another thread settles
 // the packet meanwhile.
-void Queue::await_points(const Packet& packet, std::unique_lock<std::mutex>& lock, Cause& cause) {
+// `ended`: its work has, so that what its stream waited for has ended too.
+void Queue::await_points(const Packet& packet,
+                         bool ended,
+                         std::unique_lock<std::mutex>& lock,
+                         Cause& cause) {
   const uint64_t at = tail_;
   for (uint32_t i = 0; tail_ == at && i < packet.wait_count; ++i) {
     const Point point = packet.waits[i];
-    if (packet.issued && cause.code == KVSPAN_OK) {
+    if (packet.issued && ended) {
       settle_behind(point);
     }
     while (tail_ == at && !point.fence->reached(point.value) && !point.fence->failed() &&

@@ -373,9 +373,7 @@ kvspan_result_t Queue::submit(Task& task,
       return bad;
     }
     packet.ours = is_ours(packet, task.kind);
-    packet.restful_done =
-        !packet.ours || in_flight() < kManyInFlight || head_ % kSleepStride == kSleepStride - 1;
-    packet.done = packet.restful_done ? packet.restful : packet.plain;
+    choose_event(packet);
     name(packet);
     order(packet);
   }

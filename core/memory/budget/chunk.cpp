@@ -30,6 +30,7 @@ PromptLoad load_of(const Basis& basis, const Plan& plan) {
   load.jitter_ns = static_cast<double>(stream.jitter_ns);
   load.row_ns = static_cast<double>(stream.row_ns);
   load.row_bytes_s = static_cast<double>(stream.row_bytes_s);
+  load.wave_ns = static_cast<double>(stream.wave_ns);
   return load;
 }
 
@@ -53,7 +54,8 @@ ChunkLimit limit_of(const PlanRequest& request, bool wider, const Plan& plan) {
   if (request.prefill_rows_fixed != 0) {
     return ChunkLimit::asked;
   }
-  if (knows_rows(request.stream) && plan.prompt.time.covered()) {
+  // Where waves cost something, wider ones are faster still.
+  if (knows_rows(request.stream) && plan.prompt.time.covered() && request.stream.wave_ns == 0) {
     return ChunkLimit::work;
   }
   if (wider) {

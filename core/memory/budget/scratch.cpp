@@ -104,8 +104,8 @@ Result<Scratch> scratch(const Basis& basis, Phase phase, std::uint32_t rows) {
     return laid_out(*most, most->splits);
   }
   // Prefill could walk one after another. It opens as many as have room in what the call that does
-  // all of a layer needs anyhow: a group of pages then takes one submit, not one for each split
-  // that it touches, and narrow chunks keep more of the device busy.
+  // all of a layer needs anyhow: a group of pages then takes one submit where all that it touches
+  // are open, not one for each, and narrow chunks keep more of the device busy.
   const Scratch one = laid_out(*most, 1);
   const std::uint64_t room = one.states_bytes + one.workspace_bytes - most->workspace_bytes;
   std::uint64_t splits = std::clamp<std::uint64_t>(

@@ -31,7 +31,7 @@ __device__ Pair pair_of(const HeldCall& call, uint64_t pair) {
 }
 
 // A state in registers: four elements of u from 4 * lane + 128 * i on. Head sizes are multiples of
-// 16, and states lie at multiples of 256 bytes.
+// 16, and states lie at multiples of 64 bytes (kStateAlignment).
 struct Accumulator {
   float m = -INFINITY;
   float l = 0.0f;

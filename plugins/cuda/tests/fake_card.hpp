@@ -119,14 +119,19 @@ class FakeCard {
     changed_.notify_all();
   }
 
+  void close_gate() {
+    const std::lock_guard lock(mutex_);
+    gate_open_ = false;
+  }
+
   void pause(bool paused) {
     const std::lock_guard lock(mutex_);
     paused_ = paused;
     changed_.notify_all();
   }
 
-  uint64_t sleeps = 0;   // for an event
-  uint64_t restful = 0;  // records of events that a thread can sleep for
+  std::atomic<uint64_t> sleeps{0};   // for an event
+  std::atomic<uint64_t> restful{0};  // records of events that a thread can sleep for
 
  private:
   bool ready(const FakeStream& stream) const {

@@ -200,24 +200,37 @@ class QueueTest : public testing::Test {
   }
 
   void TearDown() override {
-    for (const auto& line : lines_) {
-      EXPECT_EQ(wait(*line, line->last), KVSPAN_OK);
-    }
-    for (const auto& line : lines_) {
-      EXPECT_EQ(kQueueTable.destroy(line->queue, nullptr), KVSPAN_OK);
-      EXPECT_EQ(kFenceTable.destroy(line->fence, nullptr), KVSPAN_OK);
-    }
+    end_lines();
     device_->pinned.close();
     device_->pool.close();
     device_.reset();
     card_.reset();
   }
 
-  Line& add_line(bool imported = false) {
+  // Waits for what is under way, whatever became of it, and gives everything back.
+  void end_lines() {
+    for (const auto& line : lines_) {
+      (void)wait(*line, line->last);
+    }
+    for (const auto& line : lines_) {
+      kvspan_result_t ended = kQueueTable.destroy(line->queue, nullptr);
+      while (ended == KVSPAN_E_BUSY) {  // behind a failure some are still on their way
+        std::this_thread::yield();
+        ended = kQueueTable.destroy(line->queue, nullptr);
+      }
+      EXPECT_EQ(ended, KVSPAN_OK);
+    }
+    for (const auto& line : lines_) {
+      EXPECT_EQ(kFenceTable.destroy(line->fence, nullptr), KVSPAN_OK);
+    }
+    lines_.clear();
+  }
+
+  Line& add_line(bool imported = false, uint32_t depth = kDepth) {
     lines_.push_back(std::make_unique<Line>());
     Line& line = *lines_.back();
     cudaStream_t stream = imported ? card_->add_stream() : nullptr;
-    EXPECT_EQ(make_queue(*device_, kDepth, stream, &line.queue, nullptr, "test"), KVSPAN_OK);
+    EXPECT_EQ(make_queue(*device_, depth, stream, &line.queue, nullptr, "test"), KVSPAN_OK);
     EXPECT_EQ(kFenceTable.create(handle_of(device_.get()), 0, &line.fence, nullptr), KVSPAN_OK);
     return line;
   }
@@ -343,28 +356,97 @@ TEST_F(QueueTest, ManyInFlightSettleAtOnce) {
 }
 
 // An engine's stream stands still until the host has seen a value: nothing behind it may keep that
-// value back.
+// value back, wherever among the events that a thread can sleep for.
 TEST_F(QueueTest, WhatWaitsForAnEngineKeepsNoValueBack) {
-  Line& own = add_line();
-  Line& engine = add_line(true);
-  Line& behind = add_line();
-  ASSERT_EQ(submit(engine, {}, true), KVSPAN_OK);
-  ASSERT_EQ(submit(behind, {{engine.fence, 1}}), KVSPAN_OK);
-  ASSERT_EQ(submit(behind, {}), KVSPAN_OK);  // on its stream, so behind the engine too
-  std::vector<uint64_t> free;                // values that need no engine
-  for (int work = 0; work < 40; ++work) {
-    ASSERT_EQ(submit(own, {}), KVSPAN_OK);
-    free.push_back(own.last);
+  for (int free_works = 37; free_works <= 44; ++free_works) {
+    SCOPED_TRACE(free_works);
+    Line& own = add_line();
+    Line& engine = add_line(true);
+    Line& behind = add_line();
+    ASSERT_EQ(submit(engine, {}, true), KVSPAN_OK);
+    ASSERT_EQ(submit(behind, {{engine.fence, 1}}), KVSPAN_OK);
+    ASSERT_EQ(submit(behind, {}), KVSPAN_OK);  // on its stream, so behind the engine too
+    for (int work = 0; work < free_works; ++work) {
+      ASSERT_EQ(submit(own, {}), KVSPAN_OK);
+    }
+    for (int work = 0; work < 80; ++work) {
+      ASSERT_EQ(submit(own, {{behind.fence, 2}}), KVSPAN_OK);
+    }
+    for (int value = 1; value <= free_works; ++value) {  // that need no engine
+      ASSERT_EQ(wait(own, static_cast<uint64_t>(value)), KVSPAN_OK);
+    }
+    EXPECT_EQ(wait(own, own.last, 0), KVSPAN_TIMEOUT);
+    card_->open_gate();
+    EXPECT_EQ(wait(own, own.last), KVSPAN_OK);
+    card_->close_gate();
   }
-  for (int work = 0; work < 80; ++work) {
-    ASSERT_EQ(submit(own, {{behind.fence, 2}}), KVSPAN_OK);
-  }
-  for (const uint64_t value : free) {
-    ASSERT_EQ(wait(own, value), KVSPAN_OK);
-  }
-  EXPECT_EQ(wait(own, own.last, 0), KVSPAN_TIMEOUT);
   card_->open_gate();
-  EXPECT_EQ(wait(own, own.last), KVSPAN_OK);
+}
+
+// The same while the host submits: what it has not submitted yet cannot be slept for.
+TEST_F(QueueTest, WhatIsSubmittedMeanwhileKeepsNoValueBack) {
+  for (int round = 0; round < 40; ++round) {
+    Line& own = add_line();
+    Line& engine = add_line(true);
+    ASSERT_EQ(submit(engine, {}, true), KVSPAN_OK);
+    const auto free_works = static_cast<uint64_t>(8 + round % 7);
+    for (uint64_t work = 0; work < free_works; ++work) {
+      ASSERT_EQ(submit(own, {}), KVSPAN_OK);
+    }
+    for (int work = 0; work < 20; ++work) {
+      ASSERT_EQ(submit(own, {{engine.fence, 1}}), KVSPAN_OK);
+    }
+    ASSERT_EQ(wait(own, free_works), KVSPAN_OK) << "seed 7, round " << round;
+    card_->open_gate();
+    ASSERT_EQ(wait(own, own.last), KVSPAN_OK);
+    ASSERT_EQ(wait(engine, 1), KVSPAN_OK);
+    card_->close_gate();
+    end_lines();
+  }
+}
+
+// Works that never ran, in the midst of many: their signals fail, and those of what waited for
+// them; everything else is reached, and every wait ends.
+TEST_F(QueueTest, WorkThatNeverRanHoldsNobodyUp) {
+  std::mt19937_64 random(13);
+  for (int round = 0; round < 60; ++round) {
+    Line& compute = add_line();
+    Line& upload = add_line();
+    card_->pause(true);
+    device_->faults.submit_in = 1 + random() % 60;
+    device_->faults.submit_code = KVSPAN_E_INTERNAL;
+    for (uint64_t work = 0; work < 40; ++work) {
+      const std::vector<kvspan_point_t> before = {{compute.fence, compute.last}};
+      (void)submit(upload, compute.last == 0 ? std::vector<kvspan_point_t>() : before);
+      (void)submit(compute, {{upload.fence, upload.last}});
+    }
+    card_->pause(false);
+    const kvspan_result_t ended = wait(compute, compute.last);
+    EXPECT_EQ(ended == KVSPAN_OK, device_->faults.submit_in != 0) << "seed 13, round " << round;
+    EXPECT_NE(wait(upload, upload.last), KVSPAN_TIMEOUT);
+    device_->faults.submit_in = 0;
+    end_lines();
+  }
+}
+
+// Slots of the ring are filled anew while their queue's thread rests.
+TEST_F(QueueTest, ShallowQueuesSettleToo) {
+  Line& compute = add_line(false, 2);
+  Line& upload = add_line(false, 3);
+  for (int work = 0; work < 1000; ++work) {
+    for (Line* line : {&upload, &compute}) {
+      const Line& other = line == &upload ? compute : upload;
+      const std::vector<kvspan_point_t> waits = {{other.fence, other.last}};
+      kvspan_result_t result = KVSPAN_E_QUEUE_FULL;
+      while (result == KVSPAN_E_QUEUE_FULL) {
+        result = submit(*line, other.last == 0 ? std::vector<kvspan_point_t>() : waits);
+        if (result == KVSPAN_E_QUEUE_FULL) {
+          ASSERT_EQ(wait(*line, line->last - 1), KVSPAN_OK);
+        }
+      }
+      ASSERT_EQ(result, KVSPAN_OK);
+    }
+  }
 }
 
 // A queue that ends at once frees its room, though the engine's stream stands still: what clears it

@@ -30,6 +30,7 @@ struct PromptLoad {
   double jitter_ns = 0.0;    // by which a group may be late
   double row_ns = 0.0;       // the engine's other work for a row, all layers together
   double row_bytes_s = 0.0;  // K/V bytes attended a second, times rows; 0 = in no time
+  double wave_ns = 0.0;      // of attention of a fetched group, beyond its bytes
 };
 
 // Numbers of all sequences' prompts together.
@@ -37,17 +38,18 @@ struct PromptTime {
   std::uint64_t chunks = 0;
   std::uint64_t up_bytes = 0;    // pages that are not resident, once a chunk that sees them
   std::uint64_t down_bytes = 0;  // every page once
-  double time_ns = 0.0;          // never below link_ns and work_ns
+  double time_ns = 0.0;          // never below link_ns, nor work_ns and waves_ns together
   double link_ns = 0.0;          // that the link needs for up_bytes
   double work_ns = 0.0;          // attention and the engine's, the same for every width
+  double waves_ns = 0.0;         // beside that, of the groups of all chunks: wide chunks have few
   double last_link_ns = 0.0;     // of the last whole chunk, which is the hardest to cover
   double last_work_ns = 0.0;
 
   // Whether the link is never waited for.
-  [[nodiscard]] bool covered() const { return time_ns <= work_ns; }
+  [[nodiscard]] bool covered() const { return time_ns <= work_ns + waves_ns; }
 };
 
-// Chunks of `rows` rows. Waves' own time, beside that of all these rows, is left out. up_bytes is
+// Chunks of `rows` rows. up_bytes is
 // to the byte what a session with this placement streams, up to 65,536 chunks; beyond, and times
 // beyond 32 chunks, are those of as many chunks spread evenly. For one width, more ring or more
 // resident pages never make any number larger. tokens, rows, page_tokens and the link's rate are
@@ -64,8 +66,9 @@ struct PromptPlacement {
 
 // The best of some hundred placements in a pool for ring and resident pages: groups, rings of a few
 // groups to fifty, quarters of the layers that stream. Of those the one with the least predicted
-// time, or the first that never waits. A larger pool never predicts a slower prompt. nullopt where
-// two slots do not fit, and where no placement takes at most `most_ns`.
+// time, or, where waves cost nothing, the first that never waits. A larger pool never predicts a
+// slower prompt. nullopt where two slots do not fit, and where no placement takes at most
+// `most_ns`.
 [[nodiscard]] std::optional<PromptPlacement> best_prompt_placement(const PromptLoad& load,
                                                                    const Pool& pool,
                                                                    std::uint32_t rows,

@@ -34,12 +34,14 @@ class SubmissionThread {
   // Makes the calls that were handed over, ends the thread, then the session.
   ~SubmissionThread();
 
-  // Session::begin_step. Returns when it is done.
+  // Session::begin_step. Returns when it is done. Errors: its own; and before it, once, what a
+  // layer of the step before failed with where no call was told: no step is open then, ask for the
+  // sequences' tokens and begin again.
   [[nodiscard]] Result<void> begin_step(std::span<const StepRows> rows, Phase phase);
 
   // Hands Session::write and Session::attend of a layer over and returns at once; the points that
   // `ready` names are copied. Errors: what an earlier layer of the step failed with, to this and
-  // every later call of the step; the step is over then, as the session says. host_memory.
+  // every later call of the step; the step is over then. host_memory.
   [[nodiscard]] Result<Ticket> layer(std::uint32_t layer,
                                      const WriteRows& write,
                                      const AttendRows& attend);
