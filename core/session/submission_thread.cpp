@@ -20,17 +20,6 @@ namespace kvspan {
 
 namespace {
 
-// A layer, or any call that somebody waits for.
-struct Job {
-  std::uint64_t ticket = 0;  // of a layer
-  std::uint32_t layer = 0;
-  WriteRows write;
-  AttendRows attend;
-  std::vector<kvspan_point_t> write_ready;
-  std::vector<kvspan_point_t> attend_ready;
-  const std::function<void()>* call = nullptr;  // the caller's
-};
-
 // No signal of the process is handled in a thread that is made meanwhile.
 class SignalsBlocked {
  public:
@@ -54,6 +43,17 @@ class SignalsBlocked {
 }  // namespace
 
 struct SubmissionThread::State {
+  // A layer, or any call that somebody waits for.
+  struct Job {
+    std::uint64_t ticket = 0;  // of a layer
+    std::uint32_t layer = 0;
+    WriteRows write;
+    AttendRows attend;
+    std::vector<kvspan_point_t> write_ready;
+    std::vector<kvspan_point_t> attend_ready;
+    const std::function<void()>* call = nullptr;  // the caller's
+  };
+
   explicit State(Session opened) : session(std::move(opened)) {
     const std::size_t layers = session.plan().pages.size();
     jobs.resize(layers + 1);
@@ -227,7 +227,7 @@ Result<SubmissionThread::Ticket> SubmissionThread::layer(std::uint32_t layer,
     if (auto failed = state_->step_result(); !failed) {
       return tl::unexpected(std::move(failed).error());
     }
-    state_->hand_over([&](Job& job) {
+    state_->hand_over([&](State::Job& job) {
       job.write_ready.assign(write.ready.begin(), write.ready.end());
       job.attend_ready.assign(attend.ready.begin(), attend.ready.end());
       job.ticket = state_->last_ticket + 1;
