@@ -75,42 +75,6 @@ class AttentionNumerics : public AttentionTest {
 
 constexpr uint32_t kThrowsForOption = 500;  // one in four has an option, nearly all of those matter
 
-/// Whether the scene has the option and some row would see others without it. A mask must not say
-/// the same backwards either: its bits have an order.
-bool matters(const Scene& scene, uint32_t bit) {
-  if ((scene.shape.options & bit) == 0) {
-    return false;
-  }
-  const auto any_row = [&](auto&& differs) {
-    for (const Sequence& sequence : scene.sequences) {
-      for (uint32_t row = 0; row < sequence.rows.count; ++row) {
-        if (differs(sequence.rows, row)) {
-          return true;
-        }
-      }
-    }
-    return false;
-  };
-  if (bit == KVSPAN_OPTION_WINDOW) {
-    return any_row([](const Rows& rows, uint32_t row) {
-      return rows.window_begin[row] > 0 && rows.window_begin[row] < rows.visible_end[row];
-    });
-  }
-  if (bit == KVSPAN_OPTION_SUFFIX_MASK) {
-    return any_row([](const Rows& rows, uint32_t row) {
-      bool differs = false;
-      for (uint32_t i = 0; i < rows.suffix_count; ++i) {
-        const uint64_t token = rows.token_total - rows.suffix_count + i;
-        const uint64_t other = rows.suffix_mask[row] >> (rows.suffix_count - 1 - i);
-        differs = differs ||
-                  (token < rows.visible_end[row] && rows.sees(row, token) != ((other & 1u) != 0));
-      }
-      return differs;
-    });
-  }
-  return true;
-}
-
 // That a pair is refused: refusal_attention_test.cpp.
 KVSPAN_CASE(AttentionNumerics,
             EveryPairOfTypesIsWithinTheErrorClass,
@@ -223,10 +187,11 @@ KVSPAN_CASE(AttentionNumerics, EachOptionAloneIsWithinTheErrorClass, "KV-ATTN-3"
       Limits limits;
       limits.options = bit;
       RandomScene made = random_scene(limits, dice);
-      for (uint32_t thrown = 0; !matters(made.scene, bit) && thrown < kThrowsForOption; ++thrown) {
+      for (uint32_t thrown = 0; !option_matters(made.scene, bit) && thrown < kThrowsForOption;
+           ++thrown) {
         made = random_scene(limits, dice);  // until the dice asks for it
       }
-      if (!matters(made.scene, bit)) {
+      if (!option_matters(made.scene, bit)) {
         ASSERT_FALSE(offers({}, bit)) << "no random shape has it";
         break;
       }

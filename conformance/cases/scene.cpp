@@ -20,6 +20,40 @@ bool Rows::sees(uint32_t row, uint64_t token) const {
   return ((suffix_mask[row] >> (token - suffix_begin)) & 1u) != 0;
 }
 
+bool option_matters(const Scene& scene, uint32_t bit) {
+  if ((scene.shape.options & bit) == 0) {
+    return false;
+  }
+  const auto any_row = [&](auto&& differs) {
+    for (const Sequence& sequence : scene.sequences) {
+      for (uint32_t row = 0; row < sequence.rows.count; ++row) {
+        if (differs(sequence.rows, row)) {
+          return true;
+        }
+      }
+    }
+    return false;
+  };
+  if (bit == KVSPAN_OPTION_WINDOW) {
+    return any_row([](const Rows& rows, uint32_t row) {
+      return rows.window_begin[row] > 0 && rows.window_begin[row] < rows.visible_end[row];
+    });
+  }
+  if (bit == KVSPAN_OPTION_SUFFIX_MASK) {
+    return any_row([](const Rows& rows, uint32_t row) {
+      bool differs = false;
+      for (uint32_t i = 0; i < rows.suffix_count; ++i) {
+        const uint64_t token = rows.token_total - rows.suffix_count + i;
+        const uint64_t other = rows.suffix_mask[row] >> (rows.suffix_count - 1 - i);
+        differs = differs ||
+                  (token < rows.visible_end[row] && rows.sees(row, token) != ((other & 1u) != 0));
+      }
+      return differs;
+    });
+  }
+  return true;
+}
+
 kvspan_attention_shape_t shape_of(const Geometry& geometry) {
   kvspan_attention_shape_t shape = {};
   shape.struct_size = sizeof shape;
@@ -82,7 +116,8 @@ Rows rows_over(const Scene& scene, uint64_t tokens, uint32_t count, Dice& dice) 
 }
 
 std::vector<float> values_of(const Output& output, kvspan_type_t type) {
-  std::vector<float> values(output.out.size() / kvspan_ref_block(type).bytes);
+  const uint64_t bytes = kvspan_ref_block(type).bytes;  // 0 where there is no such type
+  std::vector<float> values(bytes == 0 ? 0 : output.out.size() / bytes);
   kvspan_ref_decode_row(type, output.out.data(), values.size(), values.data());
   return values;
 }

@@ -46,6 +46,10 @@ struct Scene {
   std::vector<Sequence> sequences;
 };
 
+/// Whether the scene has the option and some row would see others without it. A mask must not say
+/// the same backwards either: its bits have an order.
+bool option_matters(const Scene& scene, uint32_t bit);
+
 /// A shape of the geometry: decode class, 16 rows, f32 queries and outputs, class E0, device
 /// memory.
 kvspan_attention_shape_t shape_of(const Geometry& geometry);
