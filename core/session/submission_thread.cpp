@@ -123,21 +123,14 @@ struct SubmissionThread::State {
     return attended;
   }
 
-  // Hands over what `fill` makes of the next free job; returns its number, from 1 on.
+  // Hands over what `fill` makes of the next free job.
   template <class Fill>
-  std::uint64_t hand_over(const Fill& fill) {
+  void hand_over(const Fill& fill) {
     std::unique_lock lock(mutex);
     done.wait(lock, [this] { return handed - finished < jobs.size(); });
     fill(job_at(handed));
     ++handed;
     work.notify_one();
-    return handed;
-  }
-
-  // Until job `number` is done.
-  void await(std::uint64_t number) {
-    std::unique_lock lock(mutex);
-    done.wait(lock, [&] { return finished >= number; });
   }
 
   // Until the layer of a ticket is done: no more jobs than layers are behind it.
@@ -153,7 +146,8 @@ struct SubmissionThread::State {
 
   // In the thread, behind all that was handed over.
   void call(const std::function<void()>& what) {
-    await(hand_over([&](Job& job) { job.call = &what; }));
+    hand_over([&](Job& job) { job.call = &what; });
+    await_all();
   }
 
   // What a layer of the open step failed with; told with that.

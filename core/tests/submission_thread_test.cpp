@@ -96,51 +96,40 @@ Phase phase_at(std::uint64_t at) {
   return at < kPrompt ? Phase::prefill : Phase::decode;
 }
 
-Result<void> step(Session& session, Buffers& buffers, std::uint64_t at, Outputs& outputs) {
-  const std::uint32_t rows = rows_at(at);
-  buffers.fill(at, rows);
-  const StepRows part{0, rows};
-  if (auto begun = session.begin_step({&part, 1}, phase_at(at)); !begun) {
-    return begun;
-  }
-  kvspan_point_t last{};
-  for (std::uint32_t layer = 0; layer < buffers.count(); ++layer) {
-    if (auto written = session.write(layer, buffers.write(layer)); !written) {
-      return written;
-    }
-    auto point = session.attend(layer, buffers.attend(layer));
-    if (!point) {
-      return tl::unexpected(std::move(point).error());
-    }
-    last = *point;
-  }
-  if (auto waited = session.wait(last); !waited) {
-    return waited;
-  }
-  buffers.read(rows, outputs);
-  return session.commit({&rows, 1});
+// A layer's calls: what is waited for, the point or the ticket of its outputs.
+Result<kvspan_point_t> layer(Session& session, std::uint32_t layer, const Buffers& buffers) {
+  auto written = session.write(layer, buffers.write(layer));
+  return written ? session.attend(layer, buffers.attend(layer))
+                 : Result<kvspan_point_t>(tl::unexpected(std::move(written).error()));
 }
 
-Result<void> step(SubmissionThread& thread, Buffers& buffers, std::uint64_t at, Outputs& outputs) {
+Result<SubmissionThread::Ticket> layer(SubmissionThread& thread,
+                                       std::uint32_t layer,
+                                       const Buffers& buffers) {
+  return thread.layer(layer, buffers.write(layer), buffers.attend(layer));
+}
+
+// The same of a session and of one in a thread.
+template <class Stepped>
+Result<void> step(Stepped& stepped, Buffers& buffers, std::uint64_t at, Outputs& outputs) {
   const std::uint32_t rows = rows_at(at);
   buffers.fill(at, rows);
   const StepRows part{0, rows};
-  if (auto begun = thread.begin_step({&part, 1}, phase_at(at)); !begun) {
+  if (auto begun = stepped.begin_step({&part, 1}, phase_at(at)); !begun) {
     return begun;
   }
-  SubmissionThread::Ticket last = 0;
-  for (std::uint32_t layer = 0; layer < buffers.count(); ++layer) {
-    auto ticket = thread.layer(layer, buffers.write(layer), buffers.attend(layer));
-    if (!ticket) {
-      return tl::unexpected(std::move(ticket).error());
+  decltype(layer(stepped, 0, buffers)) last;
+  for (std::uint32_t index = 0; index < buffers.count(); ++index) {
+    last = layer(stepped, index, buffers);
+    if (!last) {
+      return tl::unexpected(std::move(last).error());
     }
-    last = *ticket;
   }
-  if (auto waited = thread.wait(last); !waited) {
+  if (auto waited = stepped.wait(*last); !waited) {
     return waited;
   }
   buffers.read(rows, outputs);
-  return thread.commit({&rows, 1});
+  return stepped.commit({&rows, 1});
 }
 
 template <class Stepped>

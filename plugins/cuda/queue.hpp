@@ -72,8 +72,8 @@ class Uses {
 // One accepted submit. Arrays lie in the slab, which kernels read too.
 struct Packet {
   Slab slab;
-  cudaEvent_t done =
-      nullptr;  // behind the work: `plain`, or `restful` where a thread may sleep for it
+  // Behind the work: `plain`, or `restful` where a thread may sleep for it.
+  cudaEvent_t done = nullptr;
   cudaEvent_t plain = nullptr;
   cudaEvent_t restful = nullptr;  // waiting for it sleeps
   cudaEvent_t begin = nullptr;    // around measured work

@@ -131,6 +131,11 @@ std::vector<Row> widths(const Bench& bench) {
 // host far ahead; or the host's own, which reads each layer's outputs first.
 enum class Gap { on_device, on_host };
 
+std::string name_of(double gap_seconds, Gap gap) {
+  return fmt::format(
+      "32K gaps of {} ms{}", gap_seconds * 1e3, gap == Gap::on_device ? "" : " of the host");
+}
+
 std::vector<Row> gaps(const Bench& bench, double gap_seconds, Gap gap) {
   std::unique_ptr<SpinWork> work;
   StepCase asked = on_host(32 * k, 32);
@@ -154,10 +159,7 @@ std::vector<Row> gaps(const Bench& bench, double gap_seconds, Gap gap) {
     const double link = static_cast<double>(measured.bytes) / bench.limits.link_up;
     const double others = asked.layers * gap_seconds + resident.steps[index].seconds.median;
     row.id = "P4";
-    row.what = fmt::format("A w{} 32K gaps of {} ms{}",
-                           measured.rows,
-                           gap_seconds * 1e3,
-                           gap == Gap::on_device ? "" : " of the host");
+    row.what = fmt::format("A w{} {}", measured.rows, name_of(gap_seconds, gap));
     row.value = measured.seconds.median / std::max(link, others);
     row.unit = "x";
     row.better = Better::lower;
@@ -202,9 +204,7 @@ void add_gaps(std::vector<Task>& tasks) {
   for (const Gap gap : {Gap::on_device, Gap::on_host}) {
     for (const double seconds : {0.1e-3, 0.4e-3, 1.5e-3}) {
       tasks.push_back({"P4",
-                       fmt::format("A w1 32K gaps of {} ms{}",
-                                   seconds * 1e3,
-                                   gap == Gap::on_device ? "" : " of the host"),
+                       fmt::format("A w1 {}", name_of(seconds, gap)),
                        [=](const Bench& bench) { return gaps(bench, seconds, gap); }});
     }
   }
