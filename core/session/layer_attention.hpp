@@ -32,7 +32,8 @@ class LayerAttention {
                state.states.offset,
                state.accumulators.offset,
                state.step->phase == Phase::decode ? state.plan.decode_splits_in_flight
-                                                  : state.plan.prefill_splits_in_flight}),
+                                                  : state.plan.prefill_splits_in_flight},
+              state.groups_of(layer, part, state.step->phase)),
         all_open_(call_.all_open()) {}
 
   // Everything at once: `wave` holds all that any row sees. Returns the compute lane's value that

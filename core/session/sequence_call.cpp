@@ -5,16 +5,16 @@
 #include "kvspan/core/layout/checked.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvspan {
 
 SequenceCall::SequenceCall(const LayerGeometry& geometry,
                            const kvspan_attention_caps_t& caps,
                            const StepPart& part,
-                           const Places& places)
-    : geometry_(geometry), caps_(caps), part_(part), places_(places) {
-  groups_ = row_groups(
-      {part.first_token, part.rows, geometry.window_tokens, caps.split_count, caps.span_granule});
+                           const Places& places,
+                           std::vector<RowGroup> groups)
+    : geometry_(geometry), caps_(caps), part_(part), places_(places), groups_(std::move(groups)) {
   total_tokens_ = part.first_token + part.rows;
   for (std::uint32_t row = 0; row < part.rows; ++row) {
     const std::uint64_t end = part.first_token + row + 1;

@@ -29,7 +29,8 @@ class SequenceCall {
   SequenceCall(const LayerGeometry& geometry,
                const kvspan_attention_caps_t& caps,
                const StepPart& part,
-               const Places& places);
+               const Places& places,
+               std::vector<RowGroup> groups);
 
   [[nodiscard]] std::uint64_t total_tokens() const { return total_tokens_; }
 

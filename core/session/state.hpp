@@ -218,15 +218,18 @@ struct SessionState {
   [[nodiscard]] bool fits(Placement& wanted) const;
   [[nodiscard]] Pool pool_of(const StepLoad& load) const;
 
-  // ---- step.cpp
-  Result<void> check_health();
-  Error fail_behind(Error error);
-  Result<void> check_step(std::span<const StepRows> rows, Phase phase) const;
+  // ---- demand.cpp
+  std::vector<RowGroup> groups_of(std::uint32_t layer, const StepPart& part, Phase phase) const;
   std::uint64_t order_split_tokens(std::uint32_t layer, const StepPart& part, Phase phase) const;
   std::vector<PageGroup> demanded(const std::vector<StepPart>& parts, Phase phase) const;
   std::vector<PageGroup> demanded_next(const Step& of) const;
   std::uint64_t first_visible_token(std::size_t layer, std::uint64_t first_token) const;
   std::uint64_t first_visible_page(std::size_t layer, std::uint64_t first_token) const;
+
+  // ---- step.cpp
+  Result<void> check_health();
+  Error fail_behind(Error error);
+  Result<void> check_step(std::span<const StepRows> rows, Phase phase) const;
   void add_part(std::vector<kvspan_segment_t>& segments,
                 const PageLayout& layout,
                 const PageUnit& unit,

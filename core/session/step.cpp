@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step from outside: what it demands, beginning, fetching groups, committing, priming the next
-// one.
+// A step from outside: beginning, fetching groups, committing, priming the next one. Not here: what
+// it demands (demand.cpp).
 #include "byte_runs.hpp"
 #include "calls.hpp"
 #include "memory/guarded_call.hpp"
@@ -14,11 +14,6 @@
 namespace kvspan {
 
 namespace {
-
-// Splits that a group feeds at least. Of each it brings neighbours, which lie behind each other on
-// the host mostly, and in the ring: one entry of a copy, and entries are what a copy costs the
-// host. Fewer splits would keep too few blocks busy in a wave.
-constexpr std::uint32_t kSplitsAGroup = 8;
 
 // One segment more, or a longer one where it goes on behind the last.
 void add_segment(std::vector<kvspan_segment_t>& segments, const kvspan_segment_t& next) {
@@ -84,95 +79,6 @@ Result<void> SessionState::check_step(std::span<const StepRows> rows, Phase phas
     }
   }
   return {};
-}
-
-// The first token that any row of a step sees: 0 without a window.
-std::uint64_t SessionState::first_visible_token(std::size_t layer,
-                                                std::uint64_t first_token) const {
-  const std::uint64_t window = options.geometry.layers[layer].window_tokens;
-  const std::uint64_t end = first_token + 1;
-  return window == 0 || end <= window ? 0 : end - window;
-}
-
-std::uint64_t SessionState::first_visible_page(std::size_t layer, std::uint64_t first_token) const {
-  return first_visible_token(layer, first_token) / page_tokens();
-}
-
-// S of the part's rows in this layer where pages are fetched round robin over the splits; 0 where
-// one page after another is right: rows with different S would need different orders, and splits
-// that cannot all be open are walked in turn.
-std::uint64_t SessionState::order_split_tokens(std::uint32_t layer,
-                                               const StepPart& part,
-                                               Phase phase) const {
-  const std::uint32_t in_flight =
-      phase == Phase::decode ? plan.decode_splits_in_flight : plan.prefill_splits_in_flight;
-  if (in_flight < 2) {
-    return 0;
-  }
-  const kvspan_attention_caps_t& caps = asked(layer, phase).caps;
-  const std::vector<RowGroup> groups = row_groups({part.first_token,
-                                                   part.rows,
-                                                   options.geometry.layers[layer].window_tokens,
-                                                   caps.split_count,
-                                                   caps.span_granule});
-  return groups.size() == 1 && split_count(groups.front()) <= in_flight
-             ? groups.front().split_tokens
-             : 0;
-}
-
-// What the ring carries, layer by layer, for steps of these parts: complete pages that are not
-// resident.
-std::vector<PageGroup> SessionState::demanded(const std::vector<StepPart>& parts,
-                                              Phase phase) const {
-  std::vector<PageGroup> groups;
-  for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
-    for (const StepPart& part : parts) {
-      const PageRange pages = streamed_pages(layer, part);
-      const std::uint64_t complete = std::min(pages.end, part.complete_tokens / page_tokens());
-      const std::vector<PageUnit> units =
-          page_order({pages.begin,
-                      std::max(pages.begin, complete),
-                      page_tokens(),
-                      order_split_tokens(layer, part, phase),
-                      first_visible_token(layer, part.first_token),
-                      std::max(plan.group_pages / kSplitsAGroup, 1U)});
-      for (std::size_t first = 0; first < units.size(); first += plan.group_pages) {
-        const std::size_t end = std::min<std::size_t>(units.size(), first + plan.group_pages);
-        groups.push_back({part.sequence,
-                          layer,
-                          end == units.size(),
-                          {units.begin() + static_cast<std::ptrdiff_t>(first),
-                           units.begin() + static_cast<std::ptrdiff_t>(end)}});
-      }
-    }
-  }
-  return groups;
-}
-
-// The first groups of the step after this one, as far as they fit the ring and hold nothing that
-// this step writes: most likely it has the same sequences, whose rows are all accepted. A group
-// that this step's pages join is left to commit(): fetched without them it would be fetched again.
-std::vector<PageGroup> SessionState::demanded_next(const Step& of) const {
-  std::vector<StepPart> parts = of.parts;
-  std::vector<std::uint64_t> known_pages(sequences.size(), 0);
-  for (StepPart& part : parts) {
-    known_pages[part.sequence] = part.complete_tokens / page_tokens();
-    part.complete_tokens = part.first_token += part.rows;
-  }
-  std::vector<PageGroup> groups = demanded(parts, of.phase);
-  const auto joined = std::find_if(groups.begin(), groups.end(), [&](const PageGroup& group) {
-    return std::any_of(group.units.begin(), group.units.end(), [&](const PageUnit& unit) {
-      return unit.page >= known_pages[group.sequence];
-    });
-  });
-  groups.erase(joined, groups.end());
-  std::size_t units = 0;
-  std::size_t kept = 0;
-  while (kept < groups.size() && units < ring->count()) {
-    units += groups[kept++].units.size();
-  }
-  groups.resize(kept);
-  return groups;
 }
 
 void SessionState::drop_primed() {

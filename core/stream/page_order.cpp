@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// page_order(): a cursor a split, a run of pages of each in turn.
+// page_order(): a cursor a split, a run of pages of each in turn, some splits or all at once.
 #include "kvspan/core/stream/page_order.hpp"
 
 #include <algorithm>
@@ -23,6 +23,27 @@ struct Cursor {
   std::uint64_t turn;  // its first
 };
 
+// The units of these splits, in turns, behind `units`.
+void feed(const PageOrderRequest& request,
+          std::vector<Cursor> cursors,
+          std::vector<PageUnit>& units) {
+  const std::uint64_t page_tokens = request.page_tokens;
+  for (std::uint64_t turn = 0; !cursors.empty(); ++turn) {
+    for (Cursor& cursor : cursors) {
+      const std::uint32_t pages = turn < cursor.turn ? 0 : request.run_pages;
+      for (std::uint32_t page_of = 0; page_of < pages && cursor.next != cursor.end; ++page_of) {
+        const std::uint64_t page = cursor.next / page_tokens;
+        const std::uint64_t stop = std::min(cursor.end, (page + 1) * page_tokens);
+        units.push_back({page,
+                         static_cast<std::uint32_t>(cursor.next % page_tokens),
+                         static_cast<std::uint32_t>(stop - cursor.next)});
+        cursor.next = stop;
+      }
+    }
+    std::erase_if(cursors, [](const Cursor& cursor) { return cursor.next == cursor.end; });
+  }
+}
+
 }  // namespace
 
 std::vector<PageUnit> page_order(const PageOrderRequest& request) {
@@ -43,19 +64,13 @@ std::vector<PageUnit> page_order(const PageOrderRequest& request) {
   }
   std::vector<PageUnit> units;
   units.reserve(request.end_page - request.first_page + cursors.size());
-  for (std::uint64_t turn = 0; !cursors.empty(); ++turn) {
-    for (Cursor& cursor : cursors) {
-      const std::uint32_t pages = turn < cursor.turn ? 0 : request.run_pages;
-      for (std::uint32_t page_of = 0; page_of < pages && cursor.next != cursor.end; ++page_of) {
-        const std::uint64_t page = cursor.next / page_tokens;
-        const std::uint64_t stop = std::min(cursor.end, (page + 1) * page_tokens);
-        units.push_back({page,
-                         static_cast<std::uint32_t>(cursor.next % page_tokens),
-                         static_cast<std::uint32_t>(stop - cursor.next)});
-        cursor.next = stop;
-      }
-    }
-    std::erase_if(cursors, [](const Cursor& cursor) { return cursor.next == cursor.end; });
+  // As few rounds as it takes, alike in size.
+  const std::size_t most = request.splits_at_once == 0 ? cursors.size() : request.splits_at_once;
+  const std::size_t rounds = cursors.empty() ? 0 : (cursors.size() + most - 1) / most;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    const auto first = static_cast<std::ptrdiff_t>(cursors.size() * round / rounds);
+    const auto last = static_cast<std::ptrdiff_t>(cursors.size() * (round + 1) / rounds);
+    feed(request, {cursors.begin() + first, cursors.begin() + last}, units);
   }
   return units;
 }

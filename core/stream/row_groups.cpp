@@ -22,7 +22,8 @@ std::vector<RowGroup> row_groups(const RowGroupRequest& request) {
   for (std::uint32_t row = 0; row < request.rows; ++row) {
     const std::uint64_t end = request.first_token + row + 1;
     const std::uint64_t begin = window_begin(request, end);
-    const std::uint64_t tokens = split_tokens(end - begin, request.splits, request.granule);
+    const std::uint64_t tokens =
+        split_tokens(end - begin, request.splits, request.granule, request.unit);
     if (groups.empty() || groups.back().split_tokens != tokens) {
       groups.push_back({row, 0, tokens, begin / request.granule * request.granule, 0});
     }

@@ -135,6 +135,36 @@ TEST(Budget, SplitLengthIsRoundedUpToGranules) {
   EXPECT_EQ(split_tokens(0, 8, 32), 32U);
 }
 
+// Of prefill, whose unit is the page: 8 pages of 256 and more are whole ones.
+TEST(Budget, LongSplitsAreRoundedUpToUnits) {
+  EXPECT_EQ(split_tokens(2048, 8, 64, 256), 256U);
+  EXPECT_EQ(split_tokens(2049, 8, 64, 256), 320U);
+  EXPECT_EQ(split_tokens(16'000, 8, 64, 256), 2048U);  // 2,000 is below 8 pages: to the granule
+  EXPECT_EQ(split_tokens(16'384, 8, 64, 256), 2048U);
+  EXPECT_EQ(split_tokens(16'385, 8, 64, 256), 2304U);
+  EXPECT_EQ(split_tokens(32'768, 8, 64, 256), 4096U);
+  EXPECT_EQ(split_tokens(33'024, 8, 64, 256), 4352U);
+  std::mt19937_64 random(51);
+  const auto pick = [&](std::uint64_t low, std::uint64_t high) {
+    return std::uniform_int_distribution<std::uint64_t>(low, high)(random);
+  };
+  for (int round = 0; round < 2000; ++round) {
+    SCOPED_TRACE("seed 51, round " + std::to_string(round));
+    const auto splits = static_cast<std::uint32_t>(pick(1, 70));
+    const auto granule = static_cast<std::uint32_t>(1U << pick(0, 6));
+    const auto unit = static_cast<std::uint32_t>(granule << pick(0, 4));
+    const std::uint64_t tokens = pick(1, 400'000);
+    const std::uint64_t each = split_tokens(tokens, splits, granule, unit);
+    EXPECT_EQ(each % granule, 0U);
+    EXPECT_GE(each * splits, tokens);
+    EXPECT_GE(split_tokens(tokens + 1, splits, granule, unit), each);
+    EXPECT_TRUE(each < 8ULL * unit || each % unit == 0);
+    const std::uint64_t least = split_tokens(tokens, splits, granule);
+    EXPECT_GE(each, least);
+    EXPECT_LE(8 * each, 9 * least);
+  }
+}
+
 struct Scenario {
   PlanRequest request;
   std::string text;

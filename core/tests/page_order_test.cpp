@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ PageOrderRequest random_request(std::mt19937_64& random) {
   request.split_tokens = pick(0, 5) == 0 ? 0 : granule * pick(1, 200);
   request.first_token = request.first_page * request.page_tokens + pick(0, request.page_tokens - 1);
   request.run_pages = static_cast<std::uint32_t>(pick(1, 5));
+  request.splits_at_once = static_cast<std::uint32_t>(pick(0, 6));
   return request;
 }
 
@@ -70,7 +72,8 @@ TEST(PageOrder, BringsEveryRowOnceAndSplitsInOrder) {
 TEST(PageOrder, FeedsSplitsEqually) {
   std::mt19937_64 random(42);
   for (int round = 0; round < 500; ++round) {
-    const PageOrderRequest request = random_request(random);
+    PageOrderRequest request = random_request(random);
+    request.splits_at_once = 0;
     if (request.split_tokens < 2 * std::uint64_t{request.page_tokens}) {
       continue;
     }
@@ -102,6 +105,46 @@ TEST(PageOrder, FeedsSplitsEqually) {
                 least == INT32_MAX ? INT32_MAX : least + static_cast<int>(request.run_pages));
     }
   }
+}
+
+// Those that are begun and not complete are never more; where all splits go at once, nothing
+// changes.
+TEST(PageOrder, FeedsNoMoreSplitsAtATimeThanAsked) {
+  std::mt19937_64 random(43);
+  int limited = 0;  // requests with more splits
+  for (int round = 0; round < 1000; ++round) {
+    const PageOrderRequest request = random_request(random);
+    if (request.split_tokens < 2 * std::uint64_t{request.page_tokens} ||
+        request.splits_at_once == 0) {
+      continue;
+    }
+    SCOPED_TRACE("seed 43, round " + std::to_string(round) + ": " + text_of(request));
+    const auto split_of = [&](const PageUnit& unit) {
+      return std::max(unit.page * request.page_tokens + unit.first_row, request.first_token) /
+             request.split_tokens;
+    };
+    PageOrderRequest all = request;
+    all.splits_at_once = 0;
+    const std::vector<PageUnit> units = page_order(request);
+    std::map<std::uint64_t, int> left;
+    for (const PageUnit& unit : units) {
+      ++left[split_of(unit)];
+    }
+    if (left.size() <= request.splits_at_once) {
+      EXPECT_EQ(units, page_order(all));
+      continue;
+    }
+    ++limited;
+    std::set<std::uint64_t> open;
+    for (const PageUnit& unit : units) {
+      open.insert(split_of(unit));
+      ASSERT_LE(open.size(), request.splits_at_once);
+      if (--left[split_of(unit)] == 0) {
+        open.erase(split_of(unit));
+      }
+    }
+  }
+  EXPECT_GT(limited, 100);
 }
 
 TEST(PageOrder, ShortSplitsAreFedOnePageAfterAnother) {

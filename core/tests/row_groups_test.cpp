@@ -26,6 +26,7 @@ TEST(RowGroups, EveryRowHasItsOwnSplitLength) {
     request.window_tokens = pick(0, 2) == 0 ? pick(1, 700) : 0;
     request.splits = static_cast<std::uint32_t>(pick(1, 12));
     request.granule = static_cast<std::uint32_t>(1U << pick(0, 6));
+    request.unit = request.granule << pick(0, 3);
     SCOPED_TRACE("seed 31, round " + std::to_string(round));
     std::uint32_t row = 0;
     std::uint64_t entries = 0;
@@ -37,7 +38,8 @@ TEST(RowGroups, EveryRowHasItsOwnSplitLength) {
         const std::uint64_t begin = request.window_tokens == 0 || end <= request.window_tokens
                                         ? 0
                                         : end - request.window_tokens;
-        EXPECT_EQ(group.split_tokens, split_tokens(end - begin, request.splits, request.granule));
+        EXPECT_EQ(group.split_tokens,
+                  split_tokens(end - begin, request.splits, request.granule, request.unit));
         EXPECT_LE(group.visible_begin, begin);
         EXPECT_GE(group.visible_end, end);
       }

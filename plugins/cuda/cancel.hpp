@@ -19,8 +19,10 @@ struct Cancel {
 inline constexpr uint32_t kBlindBlocks = 132;
 // Of the others every so many-th looks at the word itself.
 inline constexpr uint32_t kLookStride = 64;
-// Looks of a kernel whose blocks are done in a few microseconds: as one in 64 of its thousands of
-// blocks they took nearly all of its time (a fold of 2,048 rows: 192 looks, 199 us).
-inline constexpr uint32_t kShortLooks = 4;
+// The same of a kernel whose blocks are done in a few microseconds: as one in 64 of its thousands
+// of blocks they took nearly all of its time (a fold of 2,048 rows: 192 looks, 199 us), and beside
+// a copy up even three took 15 us of 19. With fewer blocks than this it is done sooner than it
+// looks.
+inline constexpr uint32_t kShortLookStride = 16384;
 
 }  // namespace kvspan::cuda

@@ -73,10 +73,11 @@ typedef struct kvspan_attention_caps_t {
   uint32_t error_class; /* the class that will be met: never looser than asked */
   uint32_t determinism;
   uint32_t width_invariant_max;
-  uint32_t span_granule;   /* tokens; a power of two <= 64: spans, items and splits are cut at its
-                              multiples */
-  uint32_t split_count;    /* N: core uses S(n) = max(granule, n / N rounded up to the granule) */
-  uint32_t spans_max;      /* an entry; >= 1024 */
+  uint32_t span_granule; /* tokens; a power of two <= 64: spans, items and splits are cut at its
+                            multiples */
+  uint32_t split_count;  /* N: core's S is n / N rounded up to the granule; long ones of prefill, to
+                            whole pages */
+  uint32_t spans_max;    /* an entry; >= 1024 */
   uint32_t span_pages_max; /* page list entries a span; >= 4096 */
   uint32_t workspace_alignment;
   uint32_t state_alignment;

@@ -49,8 +49,9 @@ typedef struct kvspan_queue_table_t {
   uint32_t struct_size;
   uint32_t reserved;
 
-  /** Makes a queue for a role. Copies go to UPLOAD or DOWNLOAD queues, everything else to COMPUTE;
-   * every queue that is not imported accepts every submit; roles advise what runs beside what.
+  /** Makes a queue for a role. Copies mostly go to UPLOAD or DOWNLOAD queues, everything else and
+   * copies of what was just made to COMPUTE; every queue that is not imported accepts every submit;
+   * roles advise what runs beside what.
    * @thread ANY
    * @shape  none
    * @unit   depth in submits

@@ -20,12 +20,12 @@ __device__ void load_pair(const Tile& tile, uint32_t pair, uint64_t number) {
       tile.kv_head * problem.group + static_cast<uint32_t>(number % problem.group);
   pairs.row[pair] = row;
   pairs.head[pair] = head;
-  pairs.visible_end[pair] = entry.visible_end[row];
+  pairs.visible_end[pair] = visible_end_of(entry, row);
   pairs.window_begin[pair] = entry.window_begin != nullptr ? entry.window_begin[row] : 0;
   pairs.suffix_mask[pair] = entry.suffix_mask != nullptr ? entry.suffix_mask[row] : 0;
   pairs.position[pair] = entry.positions != nullptr
                              ? entry.positions[row]
-                             : static_cast<int64_t>(entry.visible_end[row]) - 1;
+                             : static_cast<int64_t>(visible_end_of(entry, row)) - 1;
   pairs.slope[pair] = problem.slopes != nullptr ? problem.slopes[head] : 0.0f;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies the arguments of an attention call into a packet. Only what the call reads is looked at:
-// fold knows no spans, finish no queries. Then puts it on a stream. Read first: args.hpp.
+// fold knows no spans, finish no queries. Then puts it on a stream. Read first: args.hpp. Not here:
+// the work that is made of it, item by item (items.cpp).
 #include "attention/args.hpp"
 
 #include "kvspan/sdk/reference/quant.h"
@@ -17,21 +18,6 @@ bool reads_history(AttentionCall call) {
 
 bool writes_rows(AttentionCall call) {
   return call == AttentionCall::run || call == AttentionCall::finish;
-}
-
-// Splits that some row of an entry sees: the first, and how many.
-struct Splits {
-  uint64_t first;
-  uint64_t count;
-};
-
-Splits splits_of(const kvspan_entry_t& entry) {
-  const sdk::TokenRange seen = sdk::detail::seen_by_entry(entry);
-  if (seen.begin >= seen.end) {
-    return {0, 0};
-  }
-  const uint64_t first = seen.begin / entry.split_tokens;
-  return {first, (seen.end - 1) / entry.split_tokens - first + 1};
 }
 
 // Splits go side by side where the workspace, which query sized, holds the states of all.
@@ -114,9 +100,19 @@ bool shares_spans(const kvspan_attention_args_t& args, uint32_t index) {
          args.entries[index].span_count == args.entries[index - 1].span_count;
 }
 
-// How many arrays of numbers its rows have.
+// Whether each row sees one token more than the one before.
+bool ascends(const kvspan_entry_t& entry) {
+  for (uint32_t row = 1; row < entry.row_count; ++row) {
+    if (entry.visible_end[row] != entry.visible_end[0] + row) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// How many arrays of numbers of its rows are held.
 uint64_t row_numbers(const kvspan_entry_t& entry) {
-  return uint64_t{entry.visible_end != nullptr} + uint64_t{entry.window_begin != nullptr} +
+  return uint64_t{!ascends(entry)} + uint64_t{entry.window_begin != nullptr} +
          uint64_t{entry.suffix_mask != nullptr} + uint64_t{entry.positions != nullptr};
 }
 
@@ -142,6 +138,7 @@ AttentionTask::AttentionTask(const Card& card,
   counts_.entries = args.entry_count;
   counts_.items = items.count;
   counts_.advances = call == AttentionCall::advance ? items.count : 0;
+  counts_.ordered = call == AttentionCall::run && args.entry_count > 1 ? args.entry_count : 0;
   counts_.folds = call == AttentionCall::fold ? items.count : 0;
   if (call == AttentionCall::run) {
     side_by_side_ = goes_side_by_side(card, args);
@@ -241,7 +238,9 @@ void AttentionTask::fill_entry(uint32_t index, Uses& uses) {
     entry.q = view_of(from.q);
     uses.add(from.q.memory);
   }
-  entry.visible_end = fill_rows(from.visible_end, from.row_count);
+  const bool listed = !ascends(from);
+  entry.visible_end = listed ? fill_rows(from.visible_end, from.row_count) : nullptr;
+  entry.visible_first = listed || from.row_count == 0 ? 0 : from.visible_end[0];
   entry.window_begin = fill_rows(from.window_begin, from.row_count);
   entry.suffix_mask = fill_rows(from.suffix_mask, from.row_count);
   entry.positions = fill_rows(from.positions, from.row_count);
@@ -254,86 +253,6 @@ void AttentionTask::fill_entry(uint32_t index, Uses& uses) {
   entry.spans = next_span_;
   for (uint32_t s = 0; s < from.span_count; ++s) {
     fill_span(from.spans[s], uses);
-  }
-}
-
-StateView AttentionTask::view(const kvspan_state_t& state, Uses& uses) const {
-  uses.add(state.memory);
-  return {reinterpret_cast<float*>(address_of(state.memory, state.u_offset)),
-          reinterpret_cast<float*>(address_of(state.memory, state.ml_offset))};
-}
-
-void AttentionTask::add_advance(const AdvanceWork& item) {
-  AttentionCallView& call = arrays_.body->view;
-  AdvanceWork& added = arrays_.advances[call.advance_count++];
-  added = item;
-  added.first_block = call.blocks;
-  const uint32_t rows = args_.entries[item.entry].row_count;
-  call.blocks += tiles_of(rows, call.problem.group, call.tile_pairs) * shape_.kv_heads;
-}
-
-void AttentionTask::fill_advances(Uses& uses) {
-  for (uint32_t i = 0; i < items_.count; ++i) {
-    const kvspan_advance_item_t& item = items_.advances[i];
-    add_advance({view(item.state, uses),
-                 item.first_token,
-                 item.first_token + item.token_count,
-                 0,
-                 item.entry,
-                 (item.flags & KVSPAN_ITEM_FRESH) != 0 ? Walk::fresh : Walk::resume});
-  }
-}
-
-// By entry, then in the caller's order: first counts, then places.
-void AttentionTask::fill_folds(Uses& uses) {
-  for (uint32_t i = 0; i < items_.count; ++i) {
-    ++arrays_.entries[items_.folds[i].entry].fold_count;
-  }
-  uint64_t before = 0;
-  for (uint32_t i = 0; i < args_.entry_count; ++i) {
-    EntryView& entry = arrays_.entries[i];
-    entry.first_fold = before;
-    before += entry.fold_count;
-    entry.fold_count = 0;
-  }
-  for (uint32_t i = 0; i < items_.count; ++i) {
-    const kvspan_fold_item_t& item = items_.folds[i];
-    EntryView& entry = arrays_.entries[item.entry];
-    arrays_.folds[entry.first_fold + entry.fold_count++] = {
-        view(item.source, uses),
-        view(item.accumulator, uses),
-        (item.flags & KVSPAN_ITEM_FRESH) != 0 ? 1u : 0u};
-  }
-}
-
-void AttentionTask::fill_accumulators(Uses& uses) {
-  for (uint32_t i = 0; i < items_.count; ++i) {
-    arrays_.accumulators[i] = view(items_.accumulators[i], uses);
-  }
-}
-
-// Items of run are not listed: kernels find them from the entry. Splits side by side have a state
-// each in the workspace, one after another; else the tensor-core kernel has its accumulator there.
-void AttentionTask::fill_run() {
-  AttentionCallView& call = arrays_.body->view;
-  const bool keeps = side_by_side_ || kernel_ != Kernel::f32;
-  uint8_t* workspace = keeps ? address_of(args_.workspace.memory, args_.workspace.offset) : nullptr;
-  for (uint32_t i = 0; i < args_.entry_count; ++i) {
-    const kvspan_entry_t& from = args_.entries[i];
-    EntryView& entry = arrays_.entries[i];
-    const sdk::StateBytes bytes =
-        sdk::state_bytes(from.row_count, shape_.q_heads, shape_.head_size_v);
-    const Splits splits = side_by_side_ ? splits_of(from) : Splits{0, 0};
-    const uint64_t items = side_by_side_ ? splits.count : 1;
-    entry.run_states = workspace;
-    entry.run_stride = bytes.total();
-    entry.run_ml = bytes.u;
-    entry.run_first = splits.first;
-    entry.run_count = splits.count;
-    entry.first_block = call.blocks;
-    call.blocks +=
-        items * tiles_of(from.row_count, call.problem.group, call.tile_pairs) * shape_.kv_heads;
-    workspace += keeps ? items * bytes.total() : 0;
   }
 }
 

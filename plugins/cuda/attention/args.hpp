@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The body of an attention submit as it waits in its packet: the call's arguments, copied, with
-// addresses in place of memories. Read next: args.cpp (how it is made and put on a stream),
-// kernel.hpp (what the device reads of it).
+// addresses in place of memories. Read next: args.cpp and items.cpp (how it is made and put on a
+// stream), kernel.hpp (what the device reads of it).
 #pragma once
 
 #include "kvspan/attention.h"
@@ -35,6 +35,7 @@ struct AttentionArrays {
   uint32_t* pages = nullptr;
   uint64_t* rows = nullptr;  // up to four arrays of numbers a row, all entries
   AdvanceWork* advances = nullptr;
+  uint32_t* order = nullptr;  // of run's entries
   FoldWork* folds = nullptr;
   StateView* accumulators = nullptr;
 };
@@ -45,6 +46,7 @@ struct AttentionCounts {
   uint64_t pages = 0;
   uint64_t rows = 0;
   uint64_t advances = 0;
+  uint64_t ordered = 0;  // entries
   uint64_t folds = 0;
   uint64_t items = 0;  // that the caller listed
   // Of spans and pages those that are copied, once for entries that share them; and numbers of
@@ -63,6 +65,7 @@ inline void cut_attention(Cutter& cutter, AttentionArrays& arrays, const Attenti
   cutter.cut(arrays.spans, counts.held_spans);
   cutter.cut(arrays.rows, counts.held_numbers);
   cutter.cut(arrays.advances, counts.advances);
+  cutter.cut(arrays.order, counts.ordered);
   cutter.cut(arrays.folds, counts.folds);
   cutter.cut(arrays.accumulators, counts.entries);
   cutter.cut(arrays.pages, counts.held_pages);  // last: see AttentionBody
@@ -80,6 +83,14 @@ struct AttentionItems {
   const kvspan_state_t* accumulators = nullptr;
   uint32_t count = 0;
 };
+
+// Splits that some row of an entry sees: the first, and how many.
+struct Splits {
+  uint64_t first;
+  uint64_t count;
+};
+
+[[nodiscard]] Splits splits_of(const kvspan_entry_t& entry);
 
 // Entries of the lists that a span's planes take, copied.
 [[nodiscard]] uint32_t list_entries(const kvspan_span_t& span, bool latent);
@@ -111,7 +122,7 @@ class AttentionTask final : public Task {
   void fill_accumulators(Uses& uses);
   void fill_run();
   void choose_tile();
-  void add_advance(const AdvanceWork& item);
+  [[nodiscard]] uint64_t blocks_of(const kvspan_entry_t& entry) const;
   StateView view(const kvspan_state_t& state, Uses& uses) const;
   template <class T>
   const T* fill_rows(const T* source, uint32_t count);

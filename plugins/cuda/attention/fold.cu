@@ -161,7 +161,7 @@ enum class Work { fold, finish };
 // and of so many that others' loads fill the time, for which fewer registers are better.
 constexpr uint32_t kAheadOfFew = 6;
 constexpr uint32_t kAheadOfMany = 1;
-constexpr uint64_t kManyPairs = 8192;
+constexpr uint64_t kManyPairs = 4096;
 
 // Whether an item before number `i`, or the one held, has its source as accumulator: then what was
 // fetched ahead is old.

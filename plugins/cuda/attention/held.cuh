@@ -39,6 +39,11 @@ __device__ const T* reach(const NearCall& call, const T* pointer) {
              : reach(call.call, pointer);
 }
 
+// Tokens that a row sees end there. Rows of a chunk mostly see one more each, which needs no list.
+__device__ inline uint64_t visible_end_of(const EntryView& entry, uint64_t row) {
+  return entry.visible_end != nullptr ? entry.visible_end[row] : entry.visible_first + row;
+}
+
 // The addresses inside a descriptor that was copied from the call. What begins near ends near: see
 // copy_near.
 template <class Call>
@@ -71,8 +76,10 @@ __device__ inline AdvanceWork item_at(const Call& call, uint64_t block, uint32_t
         view.advance_count, block, [&](uint64_t index) { return items[index].first_block; })];
   }
   const EntryView* const entries = reach(call, view.entries);
-  const uint64_t index = find_last(
-      view.entry_count, block, [&](uint64_t at) { return entries[at].first_block; });
+  const uint32_t* const order = reach(call, view.order);
+  const auto entry_at = [&](uint64_t at) { return order != nullptr ? order[at] : at; };
+  const uint64_t index = entry_at(find_last(
+      view.entry_count, block, [&](uint64_t at) { return entries[entry_at(at)].first_block; }));
   const EntryView& entry = entries[index];
   const StateView first{reinterpret_cast<float*>(entry.run_states),
                         reinterpret_cast<float*>(entry.run_states + entry.run_ml)};

@@ -46,14 +46,15 @@ struct RowsView {
 
 // kvspan_entry_t with its memories resolved.
 struct EntryView {
-  const SpanView* spans;         // [span_count], ascending
-  const uint64_t* visible_end;   // [row] tokens
+  const SpanView* spans;        // [span_count], ascending
+  const uint64_t* visible_end;  // [row] tokens, or nullptr: visible_first + row, see visible_end_of
   const uint64_t* window_begin;  // [row] tokens, or nullptr
   const uint64_t* suffix_mask;   // [row], or nullptr
   const int64_t* positions;      // [row], or nullptr
   uint32_t span_count;
   uint32_t row_count;
   uint32_t suffix_count;
+  uint64_t visible_first;
   uint64_t token_total;
   uint64_t split_tokens;
   RowsView q;           // [row, q_head, head_size_k]
@@ -117,9 +118,10 @@ struct FoldWork {
 // Everything that the kernels of a call read. Passed by value.
 struct AttentionCallView {
   Problem problem;
-  const EntryView* entries;       // [entry_count]
-  const AdvanceWork* advances;    // [advance_count], or nullptr: of run
-  const FoldWork* folds;          // [fold_count] of fold, by entry, then in the caller's order
+  const EntryView* entries;     // [entry_count]
+  const AdvanceWork* advances;  // [advance_count], or nullptr: of run
+  const uint32_t* order;  // [entry_count] of run: entries by first_block; nullptr: as they are
+  const FoldWork* folds;  // [fold_count] of fold, by entry, then in the caller's order
   const StateView* accumulators;  // [entry_count] of finish
   uint64_t entry_count;
   uint64_t advance_count;

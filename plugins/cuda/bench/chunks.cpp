@@ -22,7 +22,6 @@ using bench::StepCase;
 
 constexpr std::uint64_t k = 1024;
 constexpr std::uint64_t kArenaBytes = std::uint64_t{64} << 30;  // bounded by what is asked for
-constexpr std::uint32_t kLayers = 4;
 constexpr std::uint32_t kTimed = 5;
 constexpr double kTorchShare = 0.6;  // compute counts as at most torch's flash over this
 
@@ -40,10 +39,18 @@ Row once(Row row, const char* what, std::uint64_t counted, std::uint64_t once_by
   return row;
 }
 
+// A chunk of so many rows; the middle one of those timed ends at `tokens`.
+struct Size {
+  std::uint64_t tokens;
+  std::uint32_t rows;
+  std::uint32_t layers;
+};
+
 // Chunks that follow each other; the middle one of those timed ends at `tokens`.
-StepCase chunk_case(std::uint64_t tokens, std::uint32_t rows) {
+StepCase chunk_case(const Size& size) {
+  const auto [tokens, rows, layers] = size;
   StepCase asked;
-  asked.layers = kLayers;
+  asked.layers = layers;
   asked.tokens = tokens - (kTimed / 2 + 2) * std::uint64_t{rows};
   asked.appended = (kTimed + 1) * std::uint64_t{rows};
   asked.rows_max = 1;
@@ -55,8 +62,9 @@ StepCase chunk_case(std::uint64_t tokens, std::uint32_t rows) {
   return asked;
 }
 
-std::vector<Row> chunk(const Bench& bench, std::uint64_t tokens, std::uint32_t rows) {
-  const StepCase asked = chunk_case(tokens, rows);
+std::vector<Row> chunk(const Bench& bench, const Size& size) {
+  const auto [tokens, rows, layers] = size;
+  const StepCase asked = chunk_case(size);
   const ChunkTimes times =
       take(bench::time_chunks(bench.rig.backend(), bench.pages.of("A"), asked, {1, kTimed}),
            "timing chunks");
@@ -68,7 +76,7 @@ std::vector<Row> chunk(const Bench& bench, std::uint64_t tokens, std::uint32_t r
   }
   const double resident = spread_of(std::move(resident_seconds)).median;
   const Chunk& middle = times.chunks[kTimed / 2];
-  const double peer = kLayers * prefill_peer_us("A", tokens, rows) * 1e-6 / kTorchShare;
+  const double peer = layers * prefill_peer_us("A", tokens, rows) * 1e-6 / kTorchShare;
   const double compute = peer == 0.0 ? resident : std::min(resident, peer);
   const double link = static_cast<double>(middle.streamed_bytes) / bench.limits.link_up;
   Row row;
@@ -88,12 +96,12 @@ std::vector<Row> chunk(const Bench& bench, std::uint64_t tokens, std::uint32_t r
                  {"over_own_compute", row.seconds.median / std::max(resident, link)},
                  {"ring_pages", times.plan.ring_slots}};
   const auto& layout = bench.pages.of("A").layout();
-  const std::uint64_t history_pages = kLayers * (middle.context / kPageTokens);
+  const std::uint64_t history_pages = layers * (middle.context / kPageTokens);
   return {row,
           once(row,
                " rows down",
                middle.published_bytes,
-               std::uint64_t{kLayers} * rows * (layout.k_token_bytes + layout.v_token_bytes)),
+               std::uint64_t{layers} * rows * (layout.k_token_bytes + layout.v_token_bytes)),
           once(row, " pages up", middle.streamed_pages, history_pages)};
 }
 
@@ -122,17 +130,14 @@ std::vector<Row> both_ways(const Bench& bench) {
 }  // namespace
 
 void add_chunks(std::vector<Task>& tasks) {
-  struct Size {
-    std::uint64_t tokens;
-    std::uint32_t rows;
-  };
-
-  for (const Size size : {Size{32 * k, 256}, {32 * k, 512}, {32 * k, 2048}, {128 * k, 2048}}) {
+  // All layers of geometry A share what a chunk costs the host, which counts where chunks are
+  // short.
+  for (const Size size :
+       {Size{32 * k, 256, 16}, {32 * k, 512, 16}, {32 * k, 2048, 4}, {128 * k, 2048, 4}}) {
     tasks.push_back({"P17",
                      fmt::format("A chunk of {} ending at {}K", size.rows, size.tokens / k),
                      [size](const Bench& bench) {
-                       return bench.small ? chunk(bench, 2048, 256)
-                                          : chunk(bench, size.tokens, size.rows);
+                       return chunk(bench, bench.small ? Size{2048, 256, 4} : size);
                      }});
   }
   tasks.push_back({"P17", "up beside down", both_ways});

@@ -8,7 +8,7 @@
 #
 # The first four without a name. Minutes on one card: proof about 2, soak 4, sanitize at most 6.
 # ROWS="P1,P7" chooses rows of the benchmark; BUDGET=180s is the suite's time; JOBS=4 its workers;
-# SEED=7 moves what proof and soak draw; SOAK=240 are the soak's seconds; PLUGIN=cpu DRY=--dry tries
+# TOOLS="memcheck" those of sanitize; SEED=7 moves what proof and soak draw; SOAK=240 are the soak's seconds; PLUGIN=cpu DRY=--dry tries
 # proof, soak and sanitize on a machine without a card.
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
@@ -92,7 +92,7 @@ run_sanitize() {
     note sanitize 3 "no compute-sanitizer here: put it on PATH, in /usr/local/cuda/bin or ./sanitizer"
     return
   fi
-  for tool in memcheck synccheck racecheck; do
+  for tool in ${TOOLS:-memcheck synccheck racecheck}; do
     log="$reports/sanitize-$tool"
     timeout 120 "$found" --tool "$tool" --log-file "$log.log" bin/kvspan-conformance --worker \
       --plugin "$plugin" --cases ./sanitize_cases.txt --effort "${EFFORT:-5}" \

@@ -51,12 +51,32 @@ __device__ inline float kept_of(float before, float from) {
   return ptx::exp2_fast(__fmul_rn(__fsub_rn(before, from), kLog2E));
 }
 
-// Numbers of each pair of the tile.
+// What each pair of the tile sees.
 template <uint32_t kPairs>
-struct PairsOf {
+struct SightOf {
   uint64_t window_begin[kPairs];
   uint64_t visible_end[kPairs];
   uint64_t suffix_mask[kPairs];
+};
+
+// An item of the call that a block has opened, and its tile.
+template <uint32_t kPairs>
+struct Opened {
+  EntryView entry;
+  AdvanceWork item;
+  SightOf<kPairs> sight;
+  uint64_t seen_begin;  // tokens that some pair may see
+  uint64_t seen_end;
+  uint64_t open_begin;  // tokens that every pair sees
+  uint64_t open_end;
+  uint64_t first_pair;  // of the entry's pairs of that KV head
+  uint32_t kv_head;
+  uint32_t count;  // pairs
+};
+
+// More numbers of each pair of the tile.
+template <uint32_t kPairs>
+struct PairsOf {
   int64_t position[kPairs];
   uint64_t row[kPairs];
   uint32_t head[kPairs];  // query head
@@ -65,12 +85,15 @@ struct PairsOf {
 };
 
 // Bit t: the pair sees token first + t of the tokens up to `stop`. kvspan_ref_sees, 64 at a time.
-template <class Numbers>
-__device__ uint64_t visible_bits_of(const Numbers& kept, uint32_t pair, uint64_t first, uint64_t stop) {
-  if (pair >= kept.count) {
+template <uint32_t kPairs>
+__device__ uint64_t visible_bits(const Opened<kPairs>& opened,
+                                 uint32_t pair,
+                                 uint64_t first,
+                                 uint64_t stop) {
+  if (pair >= opened.count) {
     return 0;
   }
-  const auto& all = kept.pairs;
+  const auto& all = opened.sight;
   const uint64_t begin = all.window_begin[pair] > first ? all.window_begin[pair] : first;
   const uint64_t end = all.visible_end[pair] < stop ? all.visible_end[pair] : stop;
   if (begin >= end || begin - first >= kTokens) {
@@ -78,11 +101,11 @@ __device__ uint64_t visible_bits_of(const Numbers& kept, uint32_t pair, uint64_t
   }
   const uint64_t below_end = end - first >= kTokens ? ~0ull : (1ull << (end - first)) - 1;
   const uint64_t range = below_end & (~0ull << (begin - first));
-  const uint32_t suffix = kept.entry.suffix_count;
+  const uint32_t suffix = opened.entry.suffix_count;
   if (suffix == 0) {
     return range;
   }
-  const uint64_t suffix_begin = kept.entry.token_total - suffix;
+  const uint64_t suffix_begin = opened.entry.token_total - suffix;
   const uint64_t mask = all.suffix_mask[pair];
   if (first >= suffix_begin) {
     return first - suffix_begin < 64 ? range & mask >> (first - suffix_begin) : 0;
@@ -103,14 +126,12 @@ struct Weighed {
 inline constexpr uint32_t kNearBytes = 1024;
 
 template <uint32_t kPairs, uint32_t kGroups>
-struct Kept {
+struct Kept : Opened<kPairs> {
   static constexpr uint32_t weight_slots = kGroups == 1 ? 2 : kGroups;
   // A group posts maxima while others still read those of so many granules before.
   static constexpr uint32_t top_slots = 4 * kGroups;
 
   alignas(16) uint8_t near[kNearBytes];
-  EntryView entry;
-  AdvanceWork item;
   SpanView spans[kLoadWarps];  // the one that a loading warp found last
   PairsOf<kPairs> pairs;
   // Of quantised K: what the sums of each block of 32 elements begin with, see k_operand.cuh.
@@ -119,12 +140,6 @@ struct Kept {
   alignas(16) float tops[top_slots][kPairs][kTokenTiles];  // of a granule, a token tile each
   Fold fold[kPairs];
   Finish finish[kPairs];
-  uint64_t seen_begin;  // tokens that some pair may see
-  uint64_t seen_end;
-  uint64_t open_begin;  // tokens that every pair sees
-  uint64_t open_end;
-  uint32_t kv_head;
-  uint32_t count;  // pairs
   uint64_t v_wanted[kSlotsMax];
   uint64_t k_full[kSlotsMax];
   uint64_t k_empty[kSlotsMax];
@@ -210,6 +225,10 @@ struct Roles {
                 registers * threads);
 };
 
+// What a loading warp tells of a slot beside its rows: whether every pair sees all tokens; over: nothing
+// comes any more.
+enum class Granule : uint32_t { closed, open, over };
+
 // A block's call, and what every kernel of this kind has in shared memory: its numbers first, then
 // slots of rows as they come.
 template <class PlacesOf>
@@ -244,10 +263,6 @@ struct Sharing {
   __device__ uint8_t* v_slot(uint32_t slot) const {
     return shared + Places::v_slots_at + slot * Places::v_slot_bytes;
   }
-
-  __device__ uint64_t visible_bits(uint32_t pair, uint64_t first, uint64_t stop) const {
-    return visible_bits_of(kept(), pair, first, stop);
-  }
 };
 
 // A block of this kernel.
@@ -257,6 +272,11 @@ struct Block : Sharing<Layout<K, V, kTiles>> {
   using Warps = Roles<K, V, kTiles>;
   static constexpr uint32_t pairs = Places::pairs;
   static_assert(Places::fits);
+
+  // A block of this kernel opens one item, and all its warps know what they are at.
+  __device__ Opened<pairs>& opened() const { return this->kept(); }
+
+  __device__ static void tell(uint32_t /*slot*/, Granule /*granule*/) {}
 
   __device__ uint8_t* q() const { return this->shared + Places::q_at; }
 
@@ -333,10 +353,10 @@ struct Stretch {
   __device__ uint64_t token(uint32_t granule) const { return first + uint64_t{kTokens} * granule; }
 };
 
-template <class Numbers>
-__device__ Stretch stretch_of(const Numbers& kept, uint64_t first, uint64_t stop) {
-  const uint64_t closed = kept.open_begin > first ? kept.open_begin - first : 0;
-  const uint64_t end = kept.open_end < stop ? kept.open_end : stop;
+template <uint32_t kPairs>
+__device__ Stretch stretch_of(const Opened<kPairs>& opened, uint64_t first, uint64_t stop) {
+  const uint64_t closed = opened.open_begin > first ? opened.open_begin - first : 0;
+  const uint64_t end = opened.open_end < stop ? opened.open_end : stop;
   return {first,
           stop,
           static_cast<uint32_t>((stop - first + kTokens - 1) / kTokens),
@@ -344,22 +364,37 @@ __device__ Stretch stretch_of(const Numbers& kept, uint64_t first, uint64_t stop
           end > first ? static_cast<uint32_t>((end - first) / kTokens) : 0};
 }
 
-// Calls visit(stretch) for all that the item walks, by ascending token; all roles see the same.
-template <class Numbers, class Visit>
-__device__ void for_each_stretch(const Numbers& kept, Visit&& visit) {
-  const AdvanceWork& item = kept.item;
-  const bool whole = item.walk == Walk::splits;
-  const uint64_t each = whole ? kept.entry.split_tokens : item.end - item.first;
-  const uint64_t last = item.end < kept.seen_end ? item.end : kept.seen_end;
-  const uint64_t seen = kept.seen_begin / kTokens * kTokens;
-  uint64_t split = whole && kept.seen_begin < last ? kept.seen_begin / each * each : item.first;
-  while (split < last) {
-    const uint64_t end = last - split < each ? last : split + each;
-    const uint64_t begin = split > seen ? split : seen;
+// The next stretch from token `at` on, where one of the item's splits begins, and where the one behind
+// it does. All that it takes is looked up anew: registers are dear while a stretch is walked.
+template <uint32_t kPairs>
+__device__ bool find_stretch(const Opened<kPairs>& opened, uint64_t& at, Stretch& stretch) {
+  const AdvanceWork& item = opened.item;
+  const uint64_t each =
+      item.walk == Walk::splits ? opened.entry.split_tokens : item.end - item.first;
+  const uint64_t last = item.end < opened.seen_end ? item.end : opened.seen_end;
+  const uint64_t seen = opened.seen_begin / kTokens * kTokens;
+  while (at < last) {
+    const uint64_t end = last - at < each ? last : at + each;
+    const uint64_t begin = at > seen ? at : seen;
+    at = end;
     if (begin < end) {
-      visit(stretch_of(kept, begin, end));
+      stretch = stretch_of(opened, begin, end);
+      return true;
     }
-    split = end;
+  }
+  return false;
+}
+
+// Calls visit(stretch) for all that the item walks, by ascending token; all roles see the same.
+template <uint32_t kPairs, class Visit>
+__device__ void for_each_stretch(const Opened<kPairs>& opened, Visit&& visit) {
+  const AdvanceWork& item = opened.item;
+  uint64_t at = item.first;
+  if (item.walk == Walk::splits && opened.seen_begin < item.end) {
+    at = opened.seen_begin / opened.entry.split_tokens * opened.entry.split_tokens;
+  }
+  for (Stretch stretch; find_stretch(opened, at, stretch);) {
+    visit(stretch);
   }
 }
 

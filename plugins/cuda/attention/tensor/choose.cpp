@@ -103,13 +103,13 @@ uint32_t tensor_tile_pairs(const Problem& problem,
 cudaError_t launch_tensor_advance(cudaStream_t stream, const HeldCall& call, const Card& card) {
   const Problem& problem = call.view.problem;
   return call.view.tile_pairs == kWidePairs
-             ? own_sizes(kWideFamilies, problem)->launch(stream, call)
+             ? own_sizes(kWideFamilies, problem)->launch(stream, call, card.multiprocessors)
              : instance_of(problem, card)->launch(stream, call);
 }
 
 cudaError_t prepare_tensor_kernels(const Card& card) {
   cudaError_t bad = cudaSuccess;
-  const auto prepare = [&](const tensor::Instance& instance) {
+  const auto prepare = [&](const auto& instance) {
     bad = bad != cudaSuccess ? bad : instance.prepare();
   };
   const uint32_t room = room_of(card);

@@ -28,12 +28,19 @@ struct Family {
   Sizes size_256;
 };
 
-// Instances of the kernel for wide rows of one pair of types (wide/).
+// Of the kernel for wide rows (wide/), which has at most as many blocks as the card
+// multiprocessors.
+struct WideInstance {
+  cudaError_t (*launch)(cudaStream_t stream, const HeldCall& call, uint32_t multiprocessors);
+  cudaError_t (*prepare)();
+};
+
+// Its instances of one pair of types.
 struct WideFamily {
   kvspan_type_t k_type;
   kvspan_type_t v_type;
-  Instance size_128;
-  Instance size_256;
+  WideInstance size_128;
+  WideInstance size_256;
 };
 
 extern const Family kQ8Q4;

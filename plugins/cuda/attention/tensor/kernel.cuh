@@ -34,7 +34,9 @@ class Kernel {
       Summer<K, V, kTiles>(block_).walk();
     } else {
       ptx::set_registers<Owner::Warps::loader_registers, Owner::Warps::registers>();
-      Loader<K, V, Owner>(block_).walk();
+      Loader<K, V, Owner> loader(block_);
+      loader.walk();
+      loader.end();
     }
   }
 
@@ -59,7 +61,10 @@ class Kernel {
 
   __device__ void open_item(uint64_t number) const {
     if (warp_ == Owner::Warps::first_loader) {
-      Opener<Owner>(block_).open(number);
+      block_.copy_near();
+      const Opener<Owner> opener(block_);
+      opener.open(number);
+      opener.place_pairs();
     }
     __syncthreads();
     if (warp_ >= Owner::Warps::first_loader) {

@@ -35,36 +35,66 @@ class Loader {
   __device__ explicit Loader(const Owner& block)
       : block_(block), warp_(threadIdx.x / 32 - Owner::Warps::first_loader), lane_(threadIdx.x % 32) {}
 
-  // All granules of the item.
+  // The warps that have something to do, the first ones.
+  [[nodiscard]] __device__ static uint32_t working_warps(const Owner& block) {
+    return loads_tiles(block) ? 1 : warps;
+  }
+
+  // The block as this warp sees it, for one that opens several items.
+  __device__ Owner& block() { return block_; }
+
+  // All granules of the item that is open.
   __device__ void walk() {
-    if (warp_ >= warps) {
+    if (warp_ >= working_warps(block_)) {
       return;
     }
     if (lane_ == 0) {
       span().token_count = 0;  // none found yet
     }
     __syncwarp();
-    const Problem& problem = block_.problem;
-    if (block_.call.view.tiled != 0 && lies_dense(K::type(problem.k_type)) &&
-        lies_dense(V::type(problem.v_type))) {
-      if (warp_ == 0) {
-        walk_tiles();
-      }
+    if (loads_tiles(block_)) {
+      walk_tiles();
     } else {
       walk_every_fourth();
     }
   }
 
+  // Behind the last item: nobody waits for a warp that had no granule at all.
+  __device__ void end() {
+    if (warp_ < working_warps(block_) && !loads_tiles(block_) && !began_) {
+      wait_for_others();
+      let_others_begin();
+    }
+  }
+
+  // Behind the last item, for those who take granules without knowing of items: there are no more.
+  __device__ void tell_over() {
+    if ((loads_tiles(block_) ? 0 : before_) != warp_) {
+      return;  // the next granule would be another warp's
+    }
+    ptx::wait(&block_.kept().k_empty[ring_.slot], ring_.parity ^ 1);
+    if (lane_ == 0) {
+      block_.tell(ring_.slot, Granule::over);
+    }
+    __syncwarp();
+    ptx::arrive(&block_.kept().k_full[ring_.slot]);
+  }
+
  private:
+  [[nodiscard]] __device__ static bool loads_tiles(const Owner& block) {
+    const Problem& problem = block.problem;
+    return block.call.view.tiled != 0 && lies_dense(K::type(problem.k_type)) &&
+           lies_dense(V::type(problem.v_type));
+  }
+
   // By one warp. In the beginning two granules are asked for at once: what is asked for together
   // shares the card's rate, and the first of all slots' would be there last.
   __device__ void walk_tiles() {
     TileCursor tiles(block_);
-    uint32_t number = 0;
-    for_each_stretch(block_.kept(), [&](const Stretch& stretch) {
+    for_each_stretch(block_.opened(), [&](const Stretch& stretch) {
       for (uint32_t i = 0; i < stretch.granules; ++i) {
-        if (number >= 2 && number < slots) {
-          ptx::wait(&block_.kept().k_full[number - 2], 0);
+        if (number_ >= 2 && number_ < slots) {
+          ptx::wait(&block_.kept().k_full[number_ - 2], 0);
         }
         if (stretch.is_open(i)) {
           load_tile(tiles, stretch.token(i));
@@ -72,7 +102,7 @@ class Loader {
           load(stretch, i);
         }
         ring_.next(slots);
-        ++number;
+        number_ += number_ < slots ? 1 : 0;
       }
     });
   }
@@ -93,6 +123,7 @@ class Loader {
       const uint32_t v_bytes =
           kTokens * V::stride(V::type(problem.v_type), V::elements(problem.head_size_v));
       ptx::wait_idly(&kept.k_empty[ring_.slot], ring_.parity ^ 1);
+      block_.tell(ring_.slot, Granule::open);
       load_all_of(block_.k_slot(ring_.slot), places.k, k_bytes, &kept.k_full[ring_.slot]);
       ptx::wait_idly(&kept.v_empty[ring_.slot], ring_.parity ^ 1);
       load_all_of(block_.v_slot(ring_.slot), places.v, v_bytes, &kept.v_full[ring_.slot]);
@@ -119,31 +150,25 @@ class Loader {
 
   // By all warps.
   __device__ void walk_every_fourth() {
-    uint32_t before = 0;  // granules, modulo the warps
-    bool began = false;
-    for_each_stretch(block_.kept(), [&](const Stretch& stretch) {
-      uint32_t granule = (warp_ + warps - before) % warps;
+    for_each_stretch(block_.opened(), [&](const Stretch& stretch) {
+      uint32_t granule = (warp_ + warps - before_) % warps;
       for (uint32_t i = 0; i < stretch.granules; ++i) {
         if (i == granule) {
-          if (!began) {
+          if (!began_) {
             wait_for_others();
           }
           load(stretch, i);
-          if (!began) {
+          if (!began_) {
             ptx::wait(&block_.kept().k_full[ring_.slot], 0);
             let_others_begin();
           }
-          began = true;
+          began_ = true;
           granule += warps;
         }
         ring_.next(slots);
       }
-      before = (before + stretch.granules) % warps;
+      before_ = (before_ + stretch.granules) % warps;
     });
-    if (!began) {
-      wait_for_others();
-      let_others_begin();
-    }
   }
 
   __device__ SpanView& span() const { return block_.kept().spans[warp_]; }
@@ -167,6 +192,9 @@ class Loader {
     const uint64_t wanted = stretch.is_open(granule) ? ~0ull : wanted_of(first, stretch.stop);
     seek(first, wanted, latent);
     ptx::wait(&kept.k_empty[ring_.slot], ring_.parity ^ 1);
+    if (lane_ == 0) {
+      block_.tell(ring_.slot, stretch.is_open(granule) ? Granule::open : Granule::closed);
+    }
     fill<K>({block_.k_slot(ring_.slot), &kept.k_full[ring_.slot]},
             block_.problem.k_type,
             block_.problem.head_size_k,
@@ -198,7 +226,7 @@ class Loader {
     if (token < found.first_token || token - found.first_token >= found.token_count) {
       find_span(token);
     }
-    const uint32_t kv_head = block_.kept().kv_head;
+    const uint32_t kv_head = block_.opened().kv_head;
     k_rows_.seek(found.k, found, first, token, kv_head);
     v_rows_.seek(latent ? found.k : found.v, found, first, token, kv_head);
   }
@@ -206,8 +234,9 @@ class Loader {
   // Tokens that some pair sees: no others may be touched, they may lie in no span.
   __device__ uint64_t wanted_of(uint64_t first, uint64_t stop) const {
     uint64_t bits = 0;
-    for (uint32_t pair = lane_; pair < block_.kept().count; pair += 32) {
-      bits |= block_.visible_bits(pair, first, stop);
+    const auto& opened = block_.opened();
+    for (uint32_t pair = lane_; pair < opened.count; pair += 32) {
+      bits |= visible_bits(opened, pair, first, stop);
     }
     const uint32_t low = __reduce_or_sync(~0u, static_cast<uint32_t>(bits));
     const uint32_t high = __reduce_or_sync(~0u, static_cast<uint32_t>(bits >> 32));
@@ -216,20 +245,20 @@ class Loader {
 
   // All wanted tokens of a granule are in one span, since every span but the last ends on it.
   __device__ void find_span(uint64_t token) {
-    const auto& kept = block_.kept();
+    const EntryView& entry = block_.opened().entry;
     __syncwarp();
     uint32_t low = 0;
-    uint32_t high = kept.entry.span_count;
+    uint32_t high = entry.span_count;
     while (low < high) {
       const uint32_t middle = low + (high - low) / 2;
-      const SpanView& at = kept.entry.spans[middle];
+      const SpanView& at = entry.spans[middle];
       if (at.first_token + at.token_count <= token) {
         low = middle + 1;
       } else {
         high = middle;
       }
     }
-    copy_struct(&span(), &kept.entry.spans[low]);
+    copy_struct(&span(), &entry.spans[low]);
     if (lane_ == 0) {
       reach_all(block_.near(), span());
     }
@@ -357,7 +386,7 @@ class Loader {
     for (uint64_t left = wanted; left != 0; left &= left - 1) {
       const auto t = static_cast<uint32_t>(__ffsll(static_cast<long long>(left)) - 1);
       const uint8_t* const from =
-          row_of(plane, first + t - span().first_token, block_.kept().kv_head);
+          row_of(plane, first + t - span().first_token, block_.opened().kv_head);
       for (uint32_t at = 2 * lane_; at < row_bytes; at += 64) {
         *reinterpret_cast<uint16_t*>(slot + t * slot_stride + at) =
             *reinterpret_cast<const uint16_t*>(from + at);
@@ -366,10 +395,13 @@ class Loader {
     ptx::fence_async();  // the slot's next rows may come by a bulk copy
   }
 
-  const Owner block_;
+  Owner block_;
   const uint32_t warp_;  // of the role
   const uint32_t lane_;
   Ring ring_;
+  uint32_t number_ = 0;  // of the next granule, up to `slots`
+  uint32_t before_ = 0;  // granules of the items before, modulo the warps
+  bool began_ = false;
   Cursor k_rows_;
   Cursor v_rows_;
 };

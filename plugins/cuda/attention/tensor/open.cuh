@@ -11,73 +11,102 @@
 
 namespace kvspan::cuda::tensor {
 
+// Row and query head of a pair of the tile; of one that is not there those of the entry's first pair.
+struct PairPlace {
+  uint64_t row;
+  uint32_t head;
+};
+
+template <uint32_t kPairs>
+__device__ PairPlace place_of(const Opened<kPairs>& opened, const Problem& problem, uint32_t pair) {
+  const uint64_t number = pair < opened.count ? opened.first_pair + pair : 0;
+  const uint64_t row = divided(number, problem.group);
+  return {row, opened.kv_head * problem.group + static_cast<uint32_t>(number - row * problem.group)};
+}
+
+// What ALiBi asks of a pair: where its row is in the sequence, and its slope.
+template <class Pairs, uint32_t kPairs>
+__device__ void lean(Pairs& pairs,
+                     const Opened<kPairs>& opened,
+                     const Problem& problem,
+                     uint32_t pair,
+                     const PairPlace& place) {
+  const int64_t* const positions = opened.entry.positions;
+  pairs.position[pair] = positions != nullptr && pair < opened.count
+                             ? positions[place.row]
+                             : static_cast<int64_t>(opened.sight.visible_end[pair]) - 1;
+  pairs.slope[pair] = problem.slopes != nullptr ? problem.slopes[place.head] : 0.0f;
+}
+
 // By a warp. `Owner`: the kernel's kind of block.
 template <class Owner>
 class Opener {
  public:
   __device__ explicit Opener(const Owner& block) : block_(block) {}
 
-  // Item and pairs of block `number` of the grid.
+  // Number `number` of the call's items and tiles, behind copy_near().
   __device__ void open(uint64_t number) const {
-    auto& kept = block_.kept();
+    auto& opened = block_.opened();
     const AttentionCallView& view = block_.call.view;
     const Problem& problem = block_.problem;
-    block_.copy_near();
     const NearCall near = block_.near();
     const AdvanceWork item = item_at(near, number, view.tile_pairs);
-    copy_struct(&kept.entry, reach(near, view.entries) + item.entry);
+    copy_struct(&opened.entry, reach(near, view.entries) + item.entry);
     if (threadIdx.x % 32 == 0) {
-      kept.item = item;
-      reach_all(near, kept.entry);
+      opened.item = item;
+      reach_all(near, opened.entry);
     }
     __syncwarp();
-    const uint64_t tiles = tiles_on_device(kept.entry.row_count, problem.group, view.tile_pairs);
-    const uint64_t place = number - kept.item.first_block;
+    const uint64_t tiles = tiles_on_device(opened.entry.row_count, problem.group, view.tile_pairs);
+    const uint64_t place = number - opened.item.first_block;
     const uint64_t head = divided(place, tiles);
     const uint64_t first = (place - head * tiles) * view.tile_pairs;
-    const uint64_t left = uint64_t{kept.entry.row_count} * problem.group - first;
-    const auto kv_head = static_cast<uint32_t>(head);
+    const uint64_t left = uint64_t{opened.entry.row_count} * problem.group - first;
     const auto count = static_cast<uint32_t>(left < view.tile_pairs ? left : view.tile_pairs);
+    if (threadIdx.x % 32 == 0) {
+      opened.first_pair = first;
+      opened.kv_head = static_cast<uint32_t>(head);
+      opened.count = count;
+    }
     for (uint32_t pair = threadIdx.x % 32; pair < Owner::pairs; pair += 32) {
-      load_pair(pair, pair < count, first + pair, kv_head);
+      see(pair, pair < count, first + pair);
     }
     __syncwarp();
     find_ranges(count);
-    if (threadIdx.x % 32 == 0) {
-      kept.kv_head = kv_head;
-      kept.count = count;
+  }
+
+  // Numbers that not every kernel keeps for each pair of the tile that is open.
+  __device__ void place_pairs() const {
+    const auto& opened = block_.opened();
+    auto& pairs = block_.kept().pairs;
+    for (uint32_t pair = threadIdx.x % 32; pair < Owner::pairs; pair += 32) {
+      const PairPlace place = place_of(opened, block_.problem, pair);
+      pairs.row[pair] = place.row;
+      pairs.head[pair] = place.head;
+      lean(pairs, opened, block_.problem, pair, place);
     }
   }
 
  private:
-  __device__ void load_pair(uint32_t pair, bool there, uint64_t number, uint32_t kv_head) const {
-    const Problem& problem = block_.problem;
-    const EntryView& entry = block_.kept().entry;
-    auto& all = block_.kept().pairs;
-    const uint64_t row = there ? divided(number, problem.group) : 0;
-    const uint32_t head =
-        kv_head * problem.group + static_cast<uint32_t>(there ? number - row * problem.group : 0);
-    all.row[pair] = row;
-    all.head[pair] = head;
-    all.visible_end[pair] = there ? entry.visible_end[row] : 0;
+  __device__ void see(uint32_t pair, bool there, uint64_t number) const {
+    const EntryView& entry = block_.opened().entry;
+    auto& all = block_.opened().sight;
+    const uint64_t row = there ? divided(number, block_.problem.group) : 0;
+    all.visible_end[pair] = there ? visible_end_of(entry, row) : 0;
     all.window_begin[pair] = there && entry.window_begin != nullptr ? entry.window_begin[row] : 0;
     all.suffix_mask[pair] = there && entry.suffix_mask != nullptr ? entry.suffix_mask[row] : 0;
-    all.position[pair] = !there                       ? 0
-                         : entry.positions != nullptr ? entry.positions[row]
-                                                      : static_cast<int64_t>(entry.visible_end[row]) - 1;
-    all.slope[pair] = problem.slopes != nullptr ? problem.slopes[head] : 0.0f;
   }
 
   // What some pair sees, and what every pair does.
   __device__ void find_ranges(uint32_t count) const {
-    auto& kept = block_.kept();
+    auto& opened = block_.opened();
     uint64_t seen_begin = UINT64_MAX;
     uint64_t seen_end = 0;
     uint64_t open_begin = 0;
     uint64_t open_end = UINT64_MAX;
     for (uint32_t pair = threadIdx.x % 32; pair < count; pair += 32) {
-      const uint64_t begin = kept.pairs.window_begin[pair];
-      const uint64_t end = kept.pairs.visible_end[pair];
+      const uint64_t begin = opened.sight.window_begin[pair];
+      const uint64_t end = opened.sight.visible_end[pair];
       if (begin < end) {
         seen_begin = begin < seen_begin ? begin : seen_begin;
         seen_end = end > seen_end ? end : seen_end;
@@ -90,11 +119,12 @@ class Opener {
     open_begin = ~ptx::min_of_warp(~open_begin);
     open_end = ptx::min_of_warp(open_end);
     if (threadIdx.x % 32 == 0) {
-      const uint64_t suffix_begin = kept.entry.token_total - kept.entry.suffix_count;
-      kept.seen_begin = seen_begin < seen_end ? seen_begin : seen_end;
-      kept.seen_end = seen_end;
-      kept.open_begin = open_begin;
-      kept.open_end = kept.entry.suffix_count != 0 && suffix_begin < open_end ? suffix_begin : open_end;
+      const uint64_t suffix_begin = opened.entry.token_total - opened.entry.suffix_count;
+      opened.seen_begin = seen_begin < seen_end ? seen_begin : seen_end;
+      opened.seen_end = seen_end;
+      opened.open_begin = open_begin;
+      opened.open_end =
+          opened.entry.suffix_count != 0 && suffix_begin < open_end ? suffix_begin : open_end;
     }
   }
 
@@ -144,13 +174,18 @@ __device__ inline void fetch_eight(kvspan_type_t type,
   }
 }
 
-// By a warp: the largest finite magnitude of the query's values.
-__device__ inline void find_most(Query& query) {
+// The largest finite magnitude of a lane's values, and of those before.
+__device__ inline void find_most_of(Query& query) {
 #pragma unroll
   for (uint32_t i = 0; i < 8; ++i) {
     const float magnitude = fabsf(query.values[i]);
     query.most = magnitude > query.most && magnitude != INFINITY ? magnitude : query.most;
   }
+}
+
+// The same of the whole query, by its warp.
+__device__ inline void find_most(Query& query) {
+  find_most_of(query);
   for (uint32_t step = 16; step > 0; step /= 2) {
     query.most = fmaxf(query.most, __shfl_xor_sync(~0u, query.most, step));
   }
@@ -159,12 +194,13 @@ __device__ inline void find_most(Query& query) {
 // By a warp. Zeros for a pair that is not there.
 template <class K, class Owner>
 __device__ Query fetch_query(const Owner& block, uint32_t pair) {
-  const auto& kept = block.kept();
-  const RowsView& rows = kept.entry.q;
+  const auto& opened = block.opened();
+  const RowsView& rows = opened.entry.q;
   const uint32_t first = 8 * (threadIdx.x % 32);
   Query out{};
-  if (pair < kept.count && first < K::elements(block.problem.head_size_k)) {
-    const uint8_t* const row = row_of(rows, kept.pairs.row[pair], kept.pairs.head[pair]);
+  if (pair < opened.count && first < K::elements(block.problem.head_size_k)) {
+    const PairPlace place = place_of(opened, block.problem, pair);
+    const uint8_t* const row = row_of(rows, place.row, place.head);
     fetch_eight(rows.type, row, first, out.values);
   }
   find_most(out);

@@ -150,6 +150,14 @@ __device__ inline void bulk_load(void* to, const void* from, uint32_t bytes, uin
 
 #endif
 
+// Asks for `bytes` from `from` on, both multiples of 16, to be brought to the card's cache.
+__device__ inline void fetch_near([[maybe_unused]] const void* from,
+                                  [[maybe_unused]] uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
+
 // `kBytes` from a multiple of them to such: 16, 8 or 4.
 template <uint32_t kBytes>
 __device__ inline void load_unit(void* to, const void* from) {

@@ -140,7 +140,7 @@ class Scorer {
       const uint32_t pair = threadIdx.x % kGroupThreads;
       const uint64_t first = stretch.token(granule);
       if (pair < Owner::pairs) {
-        told.bits[pair] = block_.visible_bits(pair, first, stretch.stop);
+        told.bits[pair] = visible_bits(block_.opened(), pair, first, stretch.stop);
       }
       ptx::sync(kGroupBarrier + group_, kGroupThreads);
       make_scores<false>(own, first, told);

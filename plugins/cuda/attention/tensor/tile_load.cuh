@@ -19,7 +19,7 @@ struct TilePlaces {
 class TileCursor {
  public:
   template <class Owner>
-  __device__ explicit TileCursor(const Owner& block) : kv_head_(block.kept().kv_head) {}
+  __device__ explicit TileCursor(const Owner& block) : kv_head_(block.opened().kv_head) {}
 
   __device__ void go_to(const SpanView& span) {
     if (span.first_token == first_token_) {

@@ -137,15 +137,20 @@ class Maker {
         token_(16 * warp_ + threadIdx.x % 16),
         half_(threadIdx.x % 32 / 16) {}
 
+  // All granules that come, of whatever item: to know of items took more registers than there are.
   __device__ void walk() {
-    tensor::for_each_stretch(block_.kept(), [&](const tensor::Stretch& stretch) {
-      for (uint32_t i = 0; i < stretch.granules; ++i) {
-        make_k();
-        make_v(stretch.is_open(i));
-        ring_.next(Places::slots);
-        other_ ^= 1;
+    auto& kept = block_.kept();
+    for (;;) {
+      ptx::wait(&kept.k_full[ring_.slot], ring_.parity);
+      const tensor::Granule granule = kept.granules[ring_.slot];
+      if (granule == tensor::Granule::over) {
+        return;
       }
-    });
+      make_k();
+      make_v(granule == tensor::Granule::open);
+      ring_.next(Places::slots);
+      other_ ^= 1;
+    }
   }
 
  private:
@@ -195,7 +200,6 @@ class Maker {
 
   __device__ void make_k() {
     auto& kept = block_.kept();
-    ptx::wait(&kept.k_full[ring_.slot], ring_.parity);
     uint8_t* const tile = begin_tile();
     for_each_block<K>(block_.k_slot(ring_.slot) + token_ * QuantBlock<K>::stride,
                       [&](uint32_t two, const QuantBlock<K>& block) {

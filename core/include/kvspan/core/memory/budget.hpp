@@ -269,12 +269,20 @@ struct Plan {
   return (rows - 1) / (static_cast<std::uint64_t>(splits) * granule) + 2;
 }
 
-// S(n): tokens of a split of a history of n visible tokens, N splits, cut at granules.
+// Splits of so many units and more are whole units: at most an eighth longer.
+inline constexpr std::uint64_t kUnitsOfLongSplit = 8;
+
+// S(n): tokens of a split of a history of n visible tokens, N splits, cut at granules; long ones at
+// units, a multiple of the granule. Prefill's unit is the page, so that no page lies in two splits;
+// decode's the granule, since its splits are as many as run at once and each would be a page
+// longer.
 [[nodiscard]] constexpr std::uint64_t split_tokens(std::uint64_t visible_tokens,
                                                    std::uint32_t splits,
-                                                   std::uint32_t granule) {
+                                                   std::uint32_t granule,
+                                                   std::uint32_t unit = 1) {
   const std::uint64_t each = (visible_tokens + splits - 1) / splits;
-  const std::uint64_t rounded = (each + granule - 1) / granule * granule;
+  const std::uint64_t step = each >= kUnitsOfLongSplit * unit && unit > granule ? unit : granule;
+  const std::uint64_t rounded = (each + step - 1) / step * step;
   return rounded == 0 ? granule : rounded;
 }
 

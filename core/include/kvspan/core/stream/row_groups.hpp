@@ -16,6 +16,7 @@ struct RowGroupRequest {
   std::uint64_t window_tokens = 0;  // 0 = all; else a row sees this many tokens, itself included
   std::uint32_t splits = 1;         // N
   std::uint32_t granule = 1;
+  std::uint32_t unit = 1;  // tokens; of long splits, see split_tokens()
 };
 
 // Rows [first_row, first_row + rows) with one S.
