@@ -31,24 +31,21 @@ std::uint32_t splits_at_once(std::uint32_t rows) {
   return std::max(kRowsAGroup / std::max(rows, 1U), 1U);
 }
 
-// As few groups as hold the units, alike in size, the larger ones first: behind a small last one
-// the next group's copy would wait for the slots of the one before it, while the link rests. Of
-// each the units ascend.
-std::vector<std::vector<PageUnit>> in_groups(const std::vector<PageUnit>& units,
-                                             std::uint32_t most) {
-  const std::size_t count = (units.size() + most - 1) / most;
-  std::vector<std::vector<PageUnit>> groups(count);
-  auto from = units.begin();
-  for (std::size_t group = 0; group < count; ++group) {
-    const std::size_t larger = group < units.size() % count ? 1 : 0;
-    const auto end = from + static_cast<std::ptrdiff_t>(units.size() / count + larger);
-    groups[group].assign(from, end);
-    from = end;
-    std::sort(groups[group].begin(), groups[group].end(), [](const PageUnit& a, const PageUnit& b) {
-      return a.page != b.page ? a.page < b.page : a.first_row < b.first_row;
-    });
-  }
-  return groups;
+// Units of a group at most. Prefill has as few groups as hold them, alike in size: behind a small
+// last one, which takes as long as a large one to begin and end, the next group's copy would wait
+// for the slots of the one before it, while the link rests. In decode a wave is short beside its
+// copy, and groups alike measured worse behind long gaps (docs/measuring).
+std::size_t group_units(std::size_t units, std::uint32_t most, Phase phase) {
+  const std::size_t count = (units + most - 1) / most;
+  return phase == Phase::decode || count == 0 ? most : (units + count - 1) / count;
+}
+
+// Those of each split ascend, and so do those of a group, so that neighbours are one entry of a
+// copy.
+void put_in_order(std::vector<PageUnit>& group) {
+  std::sort(group.begin(), group.end(), [](const PageUnit& a, const PageUnit& b) {
+    return a.page != b.page ? a.page < b.page : a.first_row < b.first_row;
+  });
 }
 
 }  // namespace
@@ -112,11 +109,17 @@ std::vector<PageGroup> SessionState::demanded(const std::vector<StepPart>& parts
                       first_visible_token(layer, part.first_token),
                       phase == Phase::decode ? run_of(plan.group_pages) : 1,
                       phase == Phase::decode ? 0 : splits_at_once(part.rows)});
-      for (std::vector<PageUnit>& of_group : in_groups(units, plan.group_pages)) {
-        groups.push_back({part.sequence, layer, false, std::move(of_group)});
-      }
-      if (!units.empty()) {
-        groups.back().last = true;
+      const std::size_t each = group_units(units.size(), plan.group_pages, phase);
+      for (std::size_t first = 0; first < units.size(); first += each) {
+        const std::size_t end = std::min(units.size(), first + each);
+        groups.push_back({part.sequence,
+                          layer,
+                          end == units.size(),
+                          {units.begin() + static_cast<std::ptrdiff_t>(first),
+                           units.begin() + static_cast<std::ptrdiff_t>(end)}});
+        if (phase == Phase::prefill) {
+          put_in_order(groups.back().units);
+        }
       }
     }
   }

@@ -8,8 +8,8 @@
 #
 # The first four without a name. Minutes on one card: proof about 2, soak 4, sanitize at most 6.
 # ROWS="P1,P7" chooses rows of the benchmark; BUDGET=180s is the suite's time; JOBS=4 its workers;
-# TOOLS="memcheck" those of sanitize; SEED=7 moves what proof and soak draw; SOAK=240 are the soak's seconds; PLUGIN=cpu DRY=--dry tries
-# proof, soak and sanitize on a machine without a card.
+# TOOLS="memcheck" those of sanitize; SEED=7 moves what proof and soak draw; SOAK=240 are the soak's
+# seconds; PLUGIN=cpu DRY=--dry tries proof, soak and sanitize on a machine without a card.
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
 reports=${REPORTS:-reports}
