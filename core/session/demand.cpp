@@ -31,13 +31,21 @@ std::uint32_t splits_at_once(std::uint32_t rows) {
   return std::max(kRowsAGroup / std::max(rows, 1U), 1U);
 }
 
-// Units of a group at most. Prefill has as few groups as hold them, alike in size: behind a small
-// last one, which takes as long as a large one to begin and end, the next group's copy would wait
-// for the slots of the one before it, while the link rests. In decode a wave is short beside its
-// copy, and groups alike measured worse behind long gaps (docs/measuring).
-std::size_t group_units(std::size_t units, std::uint32_t most, Phase phase) {
+// Units of each group. Prefill's are alike, the larger ones first: behind a small last one, which
+// takes nearly as long as a large one, the next group's copy would wait for the slots of the one
+// before it, while the link rests. In decode a wave is short beside its copy, and groups alike
+// measured worse behind long gaps (docs/measuring).
+std::vector<std::size_t> group_sizes(std::size_t units, std::uint32_t most, Phase phase) {
   const std::size_t count = (units + most - 1) / most;
-  return phase == Phase::decode || count == 0 ? most : (units + count - 1) / count;
+  std::vector<std::size_t> sizes(count, most);
+  if (phase == Phase::prefill) {
+    for (std::size_t group = 0; group < count; ++group) {
+      sizes[group] = units / count + (group < units % count ? 1 : 0);
+    }
+  } else if (count != 0) {
+    sizes.back() = units - (count - 1) * most;
+  }
+  return sizes;
 }
 
 // Those of each split ascend, and so do those of a group, so that neighbours are one entry of a
@@ -109,14 +117,11 @@ std::vector<PageGroup> SessionState::demanded(const std::vector<StepPart>& parts
                       first_visible_token(layer, part.first_token),
                       phase == Phase::decode ? run_of(plan.group_pages) : 1,
                       phase == Phase::decode ? 0 : splits_at_once(part.rows)});
-      const std::size_t each = group_units(units.size(), plan.group_pages, phase);
-      for (std::size_t first = 0; first < units.size(); first += each) {
-        const std::size_t end = std::min(units.size(), first + each);
-        groups.push_back({part.sequence,
-                          layer,
-                          end == units.size(),
-                          {units.begin() + static_cast<std::ptrdiff_t>(first),
-                           units.begin() + static_cast<std::ptrdiff_t>(end)}});
+      auto from = units.begin();
+      for (const std::size_t size : group_sizes(units.size(), plan.group_pages, phase)) {
+        const auto end = from + static_cast<std::ptrdiff_t>(size);
+        groups.push_back({part.sequence, layer, end == units.end(), {from, end}});
+        from = end;
         if (phase == Phase::prefill) {
           put_in_order(groups.back().units);
         }

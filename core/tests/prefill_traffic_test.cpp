@@ -4,6 +4,7 @@
 // rows and sequences; nothing is brought ahead in vain. Not here: how long that takes
 // (prefill_arena_test.cpp).
 #include "engine_rig.hpp"
+#include "random_page.hpp"
 #include "watched_rig.hpp"
 
 #include <gtest/gtest.h>
@@ -335,6 +336,41 @@ TEST(PrefillTrafficOfWidths, RowsNeverMultiplyUploads) {
       EXPECT_EQ(bytes / sequences, a_sequence.value_or(bytes / sequences));
       a_sequence = bytes / sequences;
     }
+  }
+}
+
+// 47 pages a layer in groups of at most 10: no small one at the end, which would hold the link up.
+TEST(PrefillTrafficOfGroups, GroupsOfAPrefillAreAlike) {
+  std::vector<std::uint64_t> sizes;  // pages of each copy up
+  std::uint64_t page_bytes = 0;
+  const WatchedRig rig("stub", [&](std::span<const kvspan_segment_t> segments) {
+    std::uint64_t bytes = 0;
+    for (const kvspan_segment_t& segment : segments) {
+      bytes += WatchedRig::goes_up(segment) ? segment.rows * segment.bytes : 0;
+    }
+    if (page_bytes != 0 && bytes != 0) {
+      sizes.push_back(bytes / page_bytes);
+    }
+  });
+  SessionOptions options = Random(1).options(16);
+  options.geometry.layers.resize(1);
+  options.geometry.layers.assign(4, options.geometry.layers.front());
+  options.context_tokens = 1024;
+  options.prefill_rows_max = options.prefill_rows_fixed = 16;
+  options.stream.resident_pages_max = 3;
+  options.stream.group_pages = 10;
+  options.stream.gap_ns = 0;
+  auto session = Session::open(rig.backend(), options);
+  ASSERT_TRUE(session.has_value()) << session.error().message;
+  ASSERT_EQ(session->plan().group_pages, 10U);
+  const SequenceId sequence = *session->add_sequence();
+  ASSERT_TRUE(session->load(sequence, 800, random_page).has_value());
+  Engine engine(rig.backend(), *session, options, 16);
+  page_bytes = session->plan().pages.front().page_bytes;
+  ASSERT_TRUE(engine.step({{sequence, 1, 800, 16}}, Phase::prefill, nullptr).has_value());
+  ASSERT_GE(sizes.size(), 15U);
+  for (std::size_t group = 0; group < 15; ++group) {  // of three layers
+    EXPECT_EQ(sizes[group], group % 5 < 2 ? 10U : 9U) << "group " << group;
   }
 }
 
