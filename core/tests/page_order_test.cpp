@@ -55,7 +55,7 @@ TEST(PageOrder, BringsEveryRowOnceAndSplitsInOrder) {
         const std::uint64_t seen = std::max(first, request.first_token);
         const std::uint64_t split = seen / request.split_tokens;
         ASSERT_EQ((first + unit.rows - 1) / request.split_tokens, split) << "two splits in a unit";
-        ASSERT_TRUE(next.count(split) == 0 || next[split] == first) << "a split out of order";
+        ASSERT_TRUE(!next.contains(split) || next[split] == first) << "a split out of order";
         next[split] = first + unit.rows;
       }
     }
