@@ -3,7 +3,7 @@
 // of 64 tokens that pass through four kinds of warps, each at the next one while others are behind:
 //   4 loading warps        open items, bring rows as they come into slots (open.cuh, load.cuh)
 //   4 making warps         K and V as f16 tiles that matrix instructions read (make.cuh)
-//   2 x 4 attending warps  64 pairs each: scores, weights, u, outputs (attend.cuh)
+//   2 x 4 attending warps  64 pairs each: scores, weights, u, outputs (attend.cuh, query.cuh, sums.cuh)
 // Rows are the first operand of all products, so that an instruction takes 64 of them. A pair's bits
 // depend on its own tokens and elements only. There are as many blocks as multiprocessors, and each takes
 // every so-many-th item: while one item ends the next is opened and its first rows come, which was half
@@ -25,6 +25,15 @@ inline constexpr uint32_t kAttendThreads = 32 * kAttendWarps;
 inline constexpr uint32_t kMakeWarps = 4;
 inline constexpr uint32_t kGroupPairs = kPairs / 2;  // of a warpgroup of attending warps
 inline constexpr uint32_t kGroupBarrier = 1;         // and 2, a warpgroup of attending warps each
+
+// Of an attending thread: the number of its warpgroup, and its two pairs.
+__device__ inline uint32_t own_group() {
+  return threadIdx.x / 128;
+}
+
+__device__ inline uint32_t own_pair(uint32_t r) {
+  return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * r;
+}
 
 // An item that a block has opened, while the one before it goes on.
 struct Item : tensor::Opened<kPairs> {
