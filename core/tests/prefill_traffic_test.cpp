@@ -292,6 +292,20 @@ TEST_P(PrefillTraffic, AnyChunksSendEachRowDownOnce) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, PrefillTraffic, testing::Values("stub", "cpu"));
 
+// Alike layers, pages of 16 tokens of which three are resident, and a ring of two groups.
+SessionOptions plain_options(std::size_t layers,
+                             std::uint32_t rows_max,
+                             std::uint32_t group_pages) {
+  SessionOptions options = Random(1).options(16);
+  options.geometry.layers = std::vector(layers, options.geometry.layers.front());
+  options.context_tokens = 1024;
+  options.prefill_rows_max = options.prefill_rows_fixed = rows_max;
+  options.stream.resident_pages_max = 3;
+  options.stream.group_pages = group_pages;
+  options.stream.gap_ns = 0;
+  return options;
+}
+
 // Wider rows multiply nothing: the same pages behind the same tokens, from one row to a whole
 // chunk, one sequence or three.
 TEST(PrefillTrafficOfWidths, RowsNeverMultiplyUploads) {
@@ -300,14 +314,8 @@ TEST(PrefillTrafficOfWidths, RowsNeverMultiplyUploads) {
     for (const std::uint32_t rows : {1U, 7U, 16U, 63U, 128U}) {
       SCOPED_TRACE(std::to_string(rows) + " rows, " + std::to_string(sequences) + " sequences");
       const CountedRig rig("stub");
-      SessionOptions options = Random(1).options(16);
-      options.geometry.layers.resize(1);
-      options.context_tokens = 1024;
+      SessionOptions options = plain_options(1, 128, 4);
       options.sequences = sequences;
-      options.prefill_rows_max = options.prefill_rows_fixed = 128;
-      options.stream.resident_pages_max = 3;
-      options.stream.group_pages = 4;
-      options.stream.gap_ns = 0;
       auto session = Session::open(rig.backend(), options);
       ASSERT_TRUE(session.has_value()) << session.error().message;
       Engine engine(rig.backend(), *session, options, sequences * 128);
@@ -352,14 +360,7 @@ TEST(PrefillTrafficOfGroups, GroupsOfAPrefillAreAlike) {
       sizes.push_back(bytes / page_bytes);
     }
   });
-  SessionOptions options = Random(1).options(16);
-  options.geometry.layers.resize(1);
-  options.geometry.layers.assign(4, options.geometry.layers.front());
-  options.context_tokens = 1024;
-  options.prefill_rows_max = options.prefill_rows_fixed = 16;
-  options.stream.resident_pages_max = 3;
-  options.stream.group_pages = 10;
-  options.stream.gap_ns = 0;
+  const SessionOptions options = plain_options(4, 16, 10);
   auto session = Session::open(rig.backend(), options);
   ASSERT_TRUE(session.has_value()) << session.error().message;
   ASSERT_EQ(session->plan().group_pages, 10U);
