@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What core itself costs: steps of a decode over a backend that does nothing, with arguments
-// checked and without. Prints microseconds a layer and nanoseconds a streamed page.
+// What core itself costs: steps of a decode, and chunks of a prompt, over a backend that does
+// nothing, with arguments checked and without. Prints microseconds a layer, nanoseconds a streamed
+// page, and how long a device that has finished one step waits for the next one's first work.
 #include "kvspan/bench/null_backend.hpp"
 #include "kvspan/core/session/session.hpp"
 
@@ -15,23 +16,45 @@ using namespace kvspan;
 
 constexpr std::uint32_t kLayers = 16;
 constexpr int kSteps = 200;
+constexpr int kChunks = 9;
 
 struct Case {
   std::uint64_t tokens;
   std::uint32_t rows;
   std::uint32_t group_pages;
   std::uint32_t resident_pages_max;
+  Phase phase;
   Checks checks;
 };
 
-// Seconds of the median step.
-double step_seconds(const Backend& backend, const Case& asked, std::uint64_t& pages) {
+// Of the median step.
+struct Cost {
+  double seconds = 0.0;
+  double between_seconds = 0.0;  // from the last attend to the next step's first write
+  std::uint64_t pages = 0;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Cost cost_of(const Backend& backend, const Case& asked) {
+  const int steps = asked.phase == Phase::prefill ? kChunks : kSteps;
+  const std::uint32_t chunk = asked.phase == Phase::prefill ? asked.rows : 16;
   SessionOptions options;
   options.geometry.layers.assign(
       kLayers, LayerGeometry{KVSPAN_TYPE_Q8_0, KVSPAN_TYPE_Q4_0, 256, 256, 4, 24});
-  options.context_tokens = asked.tokens + asked.rows * (kSteps + 8);
-  options.prefill_rows_max = 16;
-  options.decode_rows = asked.rows;
+  options.context_tokens = asked.tokens + asked.rows * (static_cast<std::uint64_t>(steps) + 8);
+  options.prefill_rows_max = chunk;
+  options.prefill_rows_fixed = chunk;
+  options.decode_rows = std::min(asked.rows, 16U);
   options.arena_bytes = 8ULL << 30;
   options.stream.group_pages = asked.group_pages;
   options.stream.resident_pages_max = asked.resident_pages_max;
@@ -39,7 +62,7 @@ double step_seconds(const Backend& backend, const Case& asked, std::uint64_t& pa
   auto session = Session::open(backend, options);
   if (!session) {
     std::printf("%s\n", session.error().message.c_str());
-    return 0.0;
+    return {};
   }
   const SequenceId sequence = *session->add_sequence();
   (void)session->load(
@@ -52,11 +75,14 @@ double step_seconds(const Backend& backend, const Case& asked, std::uint64_t& pa
   rows.row_stride = 24 * 256 * sizeof(float);
   rows.head_stride = 256 * sizeof(float);
   std::vector<double> seconds;
+  std::vector<double> between;
   const std::uint64_t before = session->counters().streamed_pages;
-  for (int step = 0; step < kSteps; ++step) {
-    const auto start = std::chrono::steady_clock::now();
+  Clock::time_point attended = Clock::now();
+  for (int step = 0; step < steps; ++step) {
+    const auto start = Clock::now();
     const StepRows part{sequence, asked.rows};
-    bool good = session->begin_step({&part, 1}, Phase::decode).has_value();
+    bool good = session->begin_step({&part, 1}, asked.phase).has_value();
+    between.push_back(seconds_since(attended));
     for (std::uint32_t layer = 0; layer < kLayers && good; ++layer) {
       good = session->write(layer, {rows, rows, {}}).has_value();
       AttendRows attend;
@@ -66,17 +92,18 @@ double step_seconds(const Backend& backend, const Case& asked, std::uint64_t& pa
       attend.scale = 1.0F;
       good = good && session->attend(layer, attend).has_value();
     }
+    attended = Clock::now();
     good = good && session->commit({&asked.rows, 1}).has_value();
-    seconds.push_back(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    seconds.push_back(seconds_since(start));
     if (!good) {
       std::printf("a step failed\n");
-      return 0.0;
+      return {};
     }
   }
-  pages = (session->counters().streamed_pages - before) / kSteps;
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 2];
+  const std::uint64_t pages = session->counters().streamed_pages - before;
+  return {median(std::move(seconds)),
+          median(std::move(between)),
+          pages / static_cast<std::uint64_t>(steps)};
 }
 
 }  // namespace
@@ -85,23 +112,29 @@ int main() {
   const Backend backend = kvspan::bench::null_backend();
   for (const Checks checks : {Checks::calls, Checks::none}) {
     std::printf("%s\n", checks == Checks::calls ? "arguments checked" : "unchecked");
-    for (const Case& asked : {Case{8192, 1, 32, UINT32_MAX, checks},
-                              Case{8192, 1, 32, 0, checks},
-                              Case{32768, 1, 32, 0, checks},
-                              Case{32768, 8, 32, 0, checks},
-                              Case{33500, 1, 32, 0, checks},
-                              Case{131072, 1, 32, 0, checks},
-                              Case{131072, 1, 16, 0, checks}}) {
-      std::uint64_t pages = 0;
-      const double seconds = step_seconds(backend, asked, pages);
+    for (const Case& asked : {Case{8192, 1, 32, UINT32_MAX, Phase::decode, checks},
+                              Case{8192, 1, 32, 0, Phase::decode, checks},
+                              Case{32768, 1, 32, 0, Phase::decode, checks},
+                              Case{32768, 8, 32, 0, Phase::decode, checks},
+                              Case{33500, 1, 32, 0, Phase::decode, checks},
+                              Case{131072, 1, 32, 0, Phase::decode, checks},
+                              Case{131072, 1, 16, 0, Phase::decode, checks},
+                              Case{32768, 256, 32, 0, Phase::prefill, checks},
+                              Case{32768, 256, 64, 0, Phase::prefill, checks},
+                              Case{32768, 2048, 32, 0, Phase::prefill, checks},
+                              Case{131072, 2048, 32, 0, Phase::prefill, checks}}) {
+      const Cost cost = cost_of(backend, asked);
       std::printf(
-          "%7llu tokens w%u groups of %2u, %6llu pages: %7.2f us a layer, %6.0f ns a page\n",
+          "%-7s %6llu tokens w%-4u groups of %2u, %6llu pages: %7.2f us a layer, %6.0f ns a "
+          "page, %6.1f us between steps\n",
+          name(asked.phase),
           static_cast<unsigned long long>(asked.tokens),
           asked.rows,
           asked.group_pages,
-          static_cast<unsigned long long>(pages),
-          seconds / kLayers * 1e6,
-          pages == 0 ? 0.0 : seconds / static_cast<double>(pages) * 1e9);
+          static_cast<unsigned long long>(cost.pages),
+          cost.seconds / kLayers * 1e6,
+          cost.pages == 0 ? 0.0 : cost.seconds / static_cast<double>(cost.pages) * 1e9,
+          cost.between_seconds * 1e6);
     }
   }
   return 0;

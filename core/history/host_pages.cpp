@@ -3,6 +3,9 @@
 // backend.
 #include "kvspan/core/history/host_pages.hpp"
 
+#include "kvspan/core/layout/checked.hpp"
+
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <string>
@@ -16,8 +19,26 @@ namespace {
 // x86-64 huge pages; also a multiple of every import alignment that a page-sized device has.
 constexpr std::uint64_t kHugePageBytes = 2ULL << 20;
 
-void free_huge(std::byte* address) {
-  ::operator delete[](address, std::align_val_t{kHugePageBytes});
+using Huge = std::unique_ptr<std::byte[], void (*)(std::byte*)>;
+
+// Empty where there is none.
+Huge make_huge(std::uint64_t size_bytes) {
+  void* const block = ::operator new[](size_bytes, std::align_val_t{kHugePageBytes}, std::nothrow);
+  if (block != nullptr) {
+    // Advice only: without huge pages everything is as right, an import just takes longer.
+    (void)madvise(block, size_bytes, MADV_HUGEPAGE);
+  }
+  return {static_cast<std::byte*>(block), [](std::byte* address) {
+            ::operator delete[](address, std::align_val_t{kHugePageBytes});
+          }};
+}
+
+// Zeroes up to `end`.
+void touch(std::byte* memory, std::uint64_t end, std::uint64_t& touched_bytes) {
+  if (end > touched_bytes) {
+    std::memset(memory + touched_bytes, 0, end - touched_bytes);
+    touched_bytes = end;
+  }
 }
 
 }  // namespace
@@ -27,7 +48,8 @@ HostPages::HostPages(Backend backend, HostPagesOptions options)
       options_(std::move(options)),
       layer_offsets_(options_.page_bytes.size()),
       free_(options_.classes.size()),
-      made_(options_.classes.size()) {
+      made_(options_.classes.size()),
+      ahead_(options_.classes.size()) {
   for (const HostClass& of : options_.classes) {
     std::uint64_t offset = 0;
     for (const std::uint32_t layer : of.layers) {
@@ -50,12 +72,11 @@ Result<void> HostPages::grow(std::size_t of_class) {
         required - options_.limit_bytes,
         "history"});
   }
-  auto chunk = make_chunk(shape.chunk_bytes);
+  keep_ahead_within(of_class, options_.limit_bytes - allocated_bytes_ - shape.chunk_bytes);
+  auto chunk = make_chunk(of_class);
   if (!chunk) {
     return tl::unexpected(std::move(chunk).error());
   }
-  chunk->of_class = of_class;
-  std::memset(chunk->address, 0, shape.chunk_bytes);
   const auto number = static_cast<std::uint32_t>(chunks_.size());
   std::vector<HostBlock>& free = free_[of_class];
   // Room first, then nothing fails any more, nor does giving blocks back: all of a class fit.
@@ -73,10 +94,14 @@ Result<void> HostPages::grow(std::size_t of_class) {
   return {};
 }
 
-// Core's own memory where the backend can import it, else the backend's.
-Result<HostPages::Chunk> HostPages::make_chunk(std::uint64_t chunk_bytes) const {
+// Core's own memory where the backend can import it, else the backend's. Zeroed before it is
+// imported: a driver that pins untouched memory has the system zero it meanwhile, and lets nobody
+// submit.
+Result<HostPages::Chunk> HostPages::make_chunk(std::size_t of_class) {
+  const std::uint64_t chunk_bytes = options_.classes[of_class].chunk.chunk_bytes;
   Chunk chunk;
-  if (backend_.info().import_alignment == 0) {
+  chunk.of_class = of_class;
+  if (!is_imported()) {
     auto memory = backend_.allocate(KVSPAN_MEMORY_HOST, chunk_bytes);
     if (!memory) {
       return tl::unexpected(std::move(memory).error());
@@ -87,29 +112,113 @@ Result<HostPages::Chunk> HostPages::make_chunk(std::uint64_t chunk_bytes) const 
     }
     chunk.memory = std::move(*memory);
     chunk.address = static_cast<std::byte*>(*address);
-  } else {
-    void* const block =
-        ::operator new[](chunk_bytes, std::align_val_t{kHugePageBytes}, std::nothrow);
-    if (block == nullptr) {
-      return tl::unexpected(Error{Errc::host_memory,
-                                  "no host memory for " + std::to_string(chunk_bytes) +
-                                      " bytes of history; free some or shorten the context",
-                                  chunk_bytes,
-                                  0,
-                                  chunk_bytes,
-                                  "history"});
-    }
-    chunk.pages = {static_cast<std::byte*>(block), free_huge};
-    chunk.address = chunk.pages.get();
-    // Advice only: without huge pages everything is as right, an import just takes longer.
-    (void)madvise(block, chunk_bytes, MADV_HUGEPAGE);
-    auto memory = backend_.import_host(block, chunk_bytes);
-    if (!memory) {
-      return tl::unexpected(std::move(memory).error());
-    }
-    chunk.memory = std::move(*memory);
+    std::memset(chunk.address, 0, chunk_bytes);
+    return chunk;
   }
+  std::vector<Ahead>& ahead = ahead_[of_class];
+  if (ahead.empty()) {
+    ahead.push_back({make_huge(chunk_bytes), 0});
+    ahead_bytes_ += chunk_bytes;
+  }
+  Ahead& next = ahead.front();
+  if (!next.pages) {
+    ahead.erase(ahead.begin());
+    ahead_bytes_ -= chunk_bytes;
+    return tl::unexpected(Error{Errc::host_memory,
+                                "no host memory for " + std::to_string(chunk_bytes) +
+                                    " bytes of history; free some or shorten the context",
+                                chunk_bytes,
+                                0,
+                                chunk_bytes,
+                                "history"});
+  }
+  touch(next.pages.get(), chunk_bytes, next.touched_bytes);
+  auto memory = backend_.import_host(next.pages.get(), chunk_bytes);
+  if (!memory) {
+    return tl::unexpected(std::move(memory).error());
+  }
+  chunk.memory = std::move(*memory);
+  chunk.address = next.pages.get();
+  chunk.pages = std::move(next.pages);
+  ahead.erase(ahead.begin());
+  ahead_bytes_ -= chunk_bytes;
   return chunk;
+}
+
+bool HostPages::has_room_for(std::uint64_t chunk_bytes) const {
+  return allocated_bytes_ + ahead_bytes_ + chunk_bytes <= options_.limit_bytes;
+}
+
+// What is zeroed for later gives way to a chunk that is needed now; the first of its class becomes
+// that chunk.
+void HostPages::keep_ahead_within(std::size_t of_class, std::uint64_t most_bytes) {
+  for (std::size_t index = 0; index < ahead_.size(); ++index) {
+    const std::uint64_t chunk_bytes = options_.classes[index].chunk.chunk_bytes;
+    std::vector<Ahead>& ahead = ahead_[index];
+    const std::size_t kept = index == of_class && !ahead.empty() ? 1 : 0;
+    const std::uint64_t own_bytes =
+        ahead_[of_class].empty() ? 0 : options_.classes[of_class].chunk.chunk_bytes;
+    while (ahead_bytes_ - own_bytes > most_bytes && ahead.size() > kept) {
+      ahead.pop_back();
+      ahead_bytes_ -= chunk_bytes;
+    }
+  }
+}
+
+void HostPages::touch_ahead(std::size_t of_class,
+                            std::uint64_t blocks,
+                            std::uint64_t blocks_max,
+                            std::uint32_t calls) {
+  const HostChunk& shape = options_.classes[of_class].chunk;
+  const std::uint64_t free = free_[of_class].size();
+  const std::uint64_t room_blocks = blocks_max - std::min(blocks_max, made_[of_class]);
+  const std::uint64_t room_bytes =
+      (room_blocks + shape.blocks - 1) / shape.blocks * shape.chunk_bytes;
+  const std::uint64_t wanted_blocks = blocks + shape.blocks - std::min(free, blocks + shape.blocks);
+  if (!is_imported() || calls == 0 || wanted_blocks == 0) {
+    return;
+  }
+  // A chunk whole where all of its blocks are wanted: it may end with padding.
+  const std::uint64_t wanted_bytes = std::min(room_bytes,
+                                              wanted_blocks / shape.blocks * shape.chunk_bytes +
+                                                  wanted_blocks % shape.blocks * shape.block_bytes);
+  std::vector<Ahead>& ahead = ahead_[of_class];
+  std::uint64_t touched_bytes = 0;
+  for (const Ahead& each : ahead) {
+    touched_bytes += each.touched_bytes;
+  }
+  if (touched_bytes >= wanted_bytes) {
+    return;
+  }
+  // Huge pages are zeroed whole, by the system.
+  const std::uint64_t end_bytes =
+      std::min(wanted_bytes,
+               align_up(touched_bytes + (wanted_bytes - touched_bytes) / calls, kHugePageBytes));
+  std::uint64_t begin_bytes = 0;  // of the chunk that is looked at
+  for (std::size_t index = 0; begin_bytes < end_bytes; ++index, begin_bytes += shape.chunk_bytes) {
+    if (index == ahead.size()) {
+      Huge pages =
+          has_room_for(shape.chunk_bytes) ? make_huge(shape.chunk_bytes) : Huge(nullptr, nullptr);
+      if (!pages) {
+        return;
+      }
+      ahead.push_back({std::move(pages), 0});
+      ahead_bytes_ += shape.chunk_bytes;
+    }
+    touch(ahead[index].pages.get(),
+          std::min(end_bytes - begin_bytes, shape.chunk_bytes),
+          ahead[index].touched_bytes);
+  }
+}
+
+std::uint64_t HostPages::touched_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const std::vector<Ahead>& of_class : ahead_) {
+    for (const Ahead& each : of_class) {
+      bytes += each.touched_bytes;
+    }
+  }
+  return bytes;
 }
 
 Result<HostBlock> HostPages::acquire(std::size_t of_class) {

@@ -211,7 +211,7 @@ double least_ns(const PromptLoad& load,
                 const StepLoad& history) {
   const std::size_t layers = load.layers.size();
   const Placement all{2,
-                      kGroupMax,
+                      kPromptGroupMax,
                       resident_runs(history,
                                     std::vector<bool>(layers, true),
                                     pool.bytes + layers * load.sequences * pool.slot_bytes)};
@@ -235,7 +235,7 @@ class Tries {
   [[nodiscard]] const StepLoad& history() const { return history_; }
 
   void look() {
-    for (std::uint32_t group = kGroupMax; group >= 1; group /= 2) {
+    for (std::uint32_t group = kPromptGroupMax; group >= 1; group /= 2) {
       for (const std::uint32_t groups : kRingGroups) {
         const std::uint32_t slots = groups * group;
         for (std::size_t step = kSpilledSteps; step >= 1; --step) {

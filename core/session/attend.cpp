@@ -228,6 +228,7 @@ Result<kvspan_point_t> unguarded::attend(SessionState& state,
     // Prefill tails serve the running layer only: their host copies are under way.
     state.tails->unpin_all();
   }
+  state.reserve_beside(layer);
   return state.lanes->point(LaneId::compute, value);
 }
 

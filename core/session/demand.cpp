@@ -100,13 +100,26 @@ std::uint64_t SessionState::order_split_tokens(std::uint32_t layer,
              : 0;
 }
 
+// Pages of a copy, of a part that has so many. One that the ring holds twice is attended in one
+// submit when the last of it is there (fits_at_once()): then nobody waits for a first group, and
+// each copy takes the host as long as a larger one, with an engine waiting behind it.
+std::uint32_t SessionState::copied_pages(std::size_t units) const {
+  const bool at_once = 2 * units <= ring->count() && units <= pages_at_once(plan);
+  return (at_once ? kAtOnceGroups : 1) * plan.group_pages;
+}
+
 // What the ring carries, layer by layer, for steps of these parts: complete pages that are not
-// resident.
+// resident. Up to the end of the part that brings the `enough`th unit.
 std::vector<PageGroup> SessionState::demanded(const std::vector<StepPart>& parts,
-                                              Phase phase) const {
+                                              Phase phase,
+                                              std::size_t enough) const {
   std::vector<PageGroup> groups;
+  std::size_t count = 0;
   for (std::uint32_t layer = 0; layer < plan.pages.size(); ++layer) {
     for (const StepPart& part : parts) {
+      if (count >= enough) {
+        return groups;
+      }
       const PageRange pages = streamed_pages(layer, part);
       const std::uint64_t complete = std::min(pages.end, part.complete_tokens / page_tokens());
       const std::vector<PageUnit> units =
@@ -117,8 +130,9 @@ std::vector<PageGroup> SessionState::demanded(const std::vector<StepPart>& parts
                       first_visible_token(layer, part.first_token),
                       phase == Phase::decode ? run_of(plan.group_pages) : 1,
                       phase == Phase::decode ? 0 : splits_at_once(part.rows)});
+      count += units.size();
       auto from = units.begin();
-      for (const std::size_t size : group_sizes(units.size(), plan.group_pages, phase)) {
+      for (const std::size_t size : group_sizes(units.size(), copied_pages(units.size()), phase)) {
         const auto end = from + static_cast<std::ptrdiff_t>(size);
         groups.push_back({part.sequence, layer, end == units.end(), {from, end}});
         from = end;
@@ -141,7 +155,7 @@ std::vector<PageGroup> SessionState::demanded_next(const Step& of) const {
     known_pages[part.sequence] = part.complete_tokens / page_tokens();
     part.complete_tokens = part.first_token += part.rows;
   }
-  std::vector<PageGroup> groups = demanded(parts, of.phase);
+  std::vector<PageGroup> groups = demanded(parts, of.phase, ring->count());
   const auto joined = std::find_if(groups.begin(), groups.end(), [&](const PageGroup& group) {
     return std::any_of(group.units.begin(), group.units.end(), [&](const PageUnit& unit) {
       return unit.page >= known_pages[group.sequence];

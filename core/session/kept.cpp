@@ -61,30 +61,64 @@ Result<void> SessionState::retire(SequenceHistory& history, std::uint64_t tokens
   }
 }
 
-// Host pages for the next step of every sequence, as wide as its last one: chunks are zeroed and
-// made reachable between two steps, so that none does it under way. Never more of a class than full
-// sequences take: there pages behind windows go back first. An extra: what fails here the step's
-// beginning tries again, and tells.
-void SessionState::reserve_ahead() {
-  if (step) {
-    return;
+// Blocks of a class that the next step of every sequence takes, as wide as its last one. In a step
+// its own rows come before those.
+std::uint64_t SessionState::blocks_ahead(std::size_t of_class) const {
+  std::uint64_t blocks = 0;
+  for (SequenceId id = 0; id < sequences.size(); ++id) {
+    const Sequence& sequence = sequences[id];
+    std::uint64_t tokens = sequence.history.committed_tokens() + sequence.rows;
+    if (step) {
+      const auto part = std::find_if(step->parts.begin(),
+                                     step->parts.end(),
+                                     [id](const StepPart& of) { return of.sequence == id; });
+      tokens += part == step->parts.end() ? 0 : part->rows;
+    }
+    blocks += sequence.live ? sequence.history.missing_blocks(
+                                  of_class, std::min(tokens, options.context_tokens))
+                            : 0;
   }
+  return blocks;
+}
+
+// Never more of a class than full sequences take: there pages behind windows go back first.
+std::uint64_t SessionState::blocks_max(std::size_t of_class) const {
+  return std::uint64_t{options.sequences} * plan.host_pages[of_class];
+}
+
+// Host pages for the next step, made reachable between two steps where the last one did not get to
+// it. An extra: what fails here the step's beginning tries again, and tells.
+void SessionState::reserve_ahead() {
+  if (!step) {
+    reserve_blocks();
+  }
+}
+
+void SessionState::reserve_blocks() {
   (void)guarded_call("making host pages ready", [this] {
     for (std::size_t of_class = 0; of_class < plan.host_pages.size(); ++of_class) {
-      std::uint64_t blocks = 0;
-      for (const Sequence& sequence : sequences) {
-        const std::uint64_t tokens = sequence.history.committed_tokens() + sequence.rows;
-        blocks += sequence.live ? sequence.history.missing_blocks(
-                                      of_class, std::min(tokens, options.context_tokens))
-                                : 0;
-      }
-      const std::uint64_t most = std::uint64_t{options.sequences} * plan.host_pages[of_class];
-      if (auto made = host->reserve(of_class, blocks, most); !made) {
+      if (auto made = host->reserve(of_class, blocks_ahead(of_class), blocks_max(of_class));
+          !made) {
         return made;
       }
     }
     return Result<void>();
   });
+}
+
+// The same in a step, behind what a layer submitted: zeroed a part a layer, and made reachable with
+// the last, while the device has that to do.
+void SessionState::reserve_beside(std::uint32_t layer) {
+  const auto layers = static_cast<std::uint32_t>(plan.pages.size());
+  (void)guarded_call("zeroing host pages", [&] {
+    for (std::size_t of_class = 0; of_class < plan.host_pages.size(); ++of_class) {
+      host->touch_ahead(of_class, blocks_ahead(of_class), blocks_max(of_class), layers - layer);
+    }
+    return Result<void>();
+  });
+  if (layer + 1 == layers) {
+    reserve_blocks();
+  }
 }
 
 }  // namespace kvspan

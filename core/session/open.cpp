@@ -30,8 +30,9 @@ constexpr std::uint32_t kTilesAtOnceMax = kListedTilesMax / 4 * 3;
 // alone), one for the tail or, where its tiles fill lists, more, and those of the resident pages,
 // which come in two pieces at most.
 std::uint32_t spans_max(const SessionOptions& options) {
-  return 2 * std::max(options.stream.group_pages, kGroupPagesMax) + 2 + tail_lists_max(options) +
-         resident_runs_max(options);
+  const std::uint32_t group = std::max(
+      kAtOnceGroups * std::max(options.stream.group_pages, kGroupPagesMax), kPromptGroupMax);
+  return 2 * group + 2 + tail_lists_max(options) + resident_runs_max(options);
 }
 
 // The most that one submit of this session can hold, so that the backend allocates nothing later.
@@ -41,7 +42,7 @@ kvspan_prepare_t limits_of(const Plan& plan,
                            const kvspan_copy_limits_t& copies) {
   const std::uint32_t rows = std::max(plan.prefill_rows, plan.decode_rows);
   const std::uint32_t sequences = options.sequences;
-  const std::uint32_t group = group_pages_max(plan, options.placement);
+  const std::uint32_t group = kAtOnceGroups * group_pages_max(plan, options.placement);
   const std::uint32_t tails = tail_pages(rows, plan.pages.front().page_tokens);
   kvspan_prepare_t request{};
   request.struct_size = sizeof request;

@@ -140,6 +140,9 @@ struct PagePlaces;  // byte_runs.hpp
 // Fetched pages that one submit reads at most: what fits_at_once() allows, and what is prepared.
 [[nodiscard]] std::uint32_t pages_at_once(const Plan& plan);
 
+// Groups that are one copy where a part is attended at once.
+inline constexpr std::uint32_t kAtOnceGroups = 2;
+
 // Runs in which a layer's resident pages lie at most: two where a window rolls in them or where
 // phases cut them, three where both.
 [[nodiscard]] std::uint32_t resident_runs_max(const SessionOptions& options);
@@ -193,7 +196,11 @@ struct SessionState {
   // ---- kept.cpp
   [[nodiscard]] Moment reached() const;
   Result<void> retire(SequenceHistory& history, std::uint64_t tokens, Moment& settled);
+  [[nodiscard]] std::uint64_t blocks_ahead(std::size_t of_class) const;
+  [[nodiscard]] std::uint64_t blocks_max(std::size_t of_class) const;
+  void reserve_blocks();
   void reserve_ahead();
+  void reserve_beside(std::uint32_t layer);
   Result<HostPage> host_page(std::uint32_t sequence, std::uint32_t layer, std::uint64_t page) const;
 
   // ---- resident.cpp
@@ -221,7 +228,10 @@ struct SessionState {
   // ---- demand.cpp
   std::vector<RowGroup> groups_of(std::uint32_t layer, const StepPart& part, Phase phase) const;
   std::uint64_t order_split_tokens(std::uint32_t layer, const StepPart& part, Phase phase) const;
-  std::vector<PageGroup> demanded(const std::vector<StepPart>& parts, Phase phase) const;
+  [[nodiscard]] std::uint32_t copied_pages(std::size_t units) const;
+  std::vector<PageGroup> demanded(const std::vector<StepPart>& parts,
+                                  Phase phase,
+                                  std::size_t enough) const;
   std::vector<PageGroup> demanded_next(const Step& of) const;
   std::uint64_t first_visible_token(std::size_t layer, std::uint64_t first_token) const;
   std::uint64_t first_visible_page(std::size_t layer, std::uint64_t first_token) const;

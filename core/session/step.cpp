@@ -8,6 +8,7 @@
 #include "turns.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -228,7 +229,7 @@ Result<void> unguarded::begin_step(SessionState& state,
   }
   step.work = std::move(*work);
   const std::uint32_t kept = state.ring->taken();
-  std::vector<PageGroup> groups = state.demanded(step.parts, phase);
+  std::vector<PageGroup> groups = state.demanded(step.parts, phase, SIZE_MAX);
   step.streams = !groups.empty();
   state.prefetch->demand(std::move(groups), state.demanded_next(step));
   state.counters.primed_pages_dropped += kept - state.ring->taken();
@@ -285,7 +286,8 @@ Result<void> unguarded::commit(SessionState& state, std::span<const std::uint32_
   // does other work.
   const std::uint32_t kept = state.ring->taken();
   const auto prime = [&] {
-    state.prefetch->demand(state.demanded(next, phase), {});
+    // As much as the ring holds: the step's beginning demands all of it.
+    state.prefetch->demand(state.demanded(next, phase, state.ring->count()), {});
     state.counters.primed_pages_dropped += kept - state.ring->taken();
     return state.prefetch->pump();
   };

@@ -12,6 +12,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <new>
 #include <optional>
@@ -80,6 +82,84 @@ TEST(HostPages, ARefusedChunkChangesNothing) {
   }
   EXPECT_EQ(pages->held_bytes(), 0U);
   pages.reset();
+  kvspan_error_t error = empty_error();
+  EXPECT_EQ(rig.close(&error), KVSPAN_OK) << error.message;
+}
+
+// Steps that take `step_blocks` each, with so many calls in a step: what is zeroed follows what is
+// taken, a little at each call, and a chunk that becomes one was zeroed before.
+TEST(HostPages, MemoryIsZeroedAsBlocksGo) {
+  constexpr std::uint64_t kBlockBytes = 1U << 20;
+  constexpr std::uint64_t kHugePageBytes = 2U << 20;
+  constexpr std::uint64_t kChunkBytes = 16 * kBlockBytes;
+  constexpr std::uint64_t kBlocksMax = 70;
+  for (const std::uint64_t step_blocks : {1U, 3U, 20U}) {
+    for (const std::uint32_t calls : {1U, 4U, 16U}) {
+      SCOPED_TRACE(std::to_string(step_blocks) + " blocks a step, " + std::to_string(calls) +
+                   " calls");
+      StubRig rig;
+      {
+        HostClass of{0, 0, {0}, {kBlockBytes, 16, kChunkBytes}};
+        HostPages pages(rig.backend(), {{kBlockBytes}, {of}, UINT64_MAX});
+        ASSERT_TRUE(pages.reserve(0, step_blocks, kBlocksMax).has_value());
+        std::uint64_t taken = 0;
+        while (taken + 2 * step_blocks <= kBlocksMax) {
+          for (std::uint64_t block = 0; block < step_blocks; ++block, ++taken) {
+            const auto acquired = pages.acquire(0);
+            ASSERT_TRUE(acquired.has_value()) << acquired.error().message;
+            std::byte* const address = pages.page(*acquired, 0).address;
+            EXPECT_EQ(std::count(address, address + kBlockBytes, std::byte{}),
+                      std::ptrdiff_t{kBlockBytes});
+            std::fill_n(address, kBlockBytes, std::byte{0xa5});
+          }
+          const std::uint64_t most =
+              (step_blocks * kBlockBytes + calls - 1) / calls + kHugePageBytes;
+          for (std::uint32_t call = calls; call != 0; --call) {
+            const std::uint64_t before = pages.touched_bytes();
+            pages.touch_ahead(0, step_blocks, kBlocksMax, call);
+            EXPECT_LE(pages.touched_bytes() - before,
+                      taken == step_blocks ? most + kChunkBytes : most);
+          }
+          const std::uint64_t chunks = pages.allocated_bytes();
+          const std::uint64_t touched = pages.touched_bytes();
+          ASSERT_TRUE(pages.reserve(0, step_blocks, kBlocksMax).has_value());
+          EXPECT_LE(pages.allocated_bytes() - chunks, touched) << "some was not zeroed before";
+          EXPECT_EQ(pages.allocated_bytes() + pages.touched_bytes(), chunks + touched);
+          EXPECT_LE(pages.touched_bytes(), kChunkBytes) << "more than a chunk lies ready";
+          EXPECT_LE(pages.allocated_bytes() + pages.touched_bytes(),
+                    (kBlocksMax + 15) / 16 * kChunkBytes);
+        }
+      }
+      kvspan_error_t error = empty_error();
+      EXPECT_EQ(rig.close(&error), KVSPAN_OK) << error.message;
+    }
+  }
+}
+
+// What lies ready for one class gives way to a chunk of another that is needed now, and nothing is
+// made ready beyond the limit.
+TEST(HostPages, WhatLiesReadyIsWithinTheLimit) {
+  constexpr std::uint64_t kChunkBytes = 4096;
+  StubRig rig;
+  {
+    HostClass first{0, 0, {0}, {1024, 4, kChunkBytes}};
+    HostClass second{8, 8, {1}, {1024, 4, kChunkBytes}};
+    HostPages pages(rig.backend(), {{1024, 1024}, {first, second}, 2 * kChunkBytes});
+    pages.touch_ahead(0, 8, 100, 1);
+    EXPECT_EQ(pages.touched_bytes(), 2 * kChunkBytes);
+    EXPECT_TRUE(pages.reserve(1, 1, 100).has_value());
+    EXPECT_EQ(pages.allocated_bytes(), kChunkBytes);
+    EXPECT_EQ(pages.touched_bytes(), kChunkBytes);
+    pages.touch_ahead(0, 8, 100, 1);
+    pages.touch_ahead(1, 8, 100, 1);
+    EXPECT_EQ(pages.touched_bytes(), kChunkBytes);
+    EXPECT_TRUE(pages.reserve(0, 1, 100).has_value());
+    EXPECT_EQ(pages.touched_bytes(), 0U);
+    pages.touch_ahead(0, 8, 100, 1);
+    EXPECT_EQ(pages.touched_bytes(), 0U);
+    EXPECT_EQ(pages.reserve(0, 5, 100).error().code, Errc::host_memory);
+    EXPECT_EQ(pages.allocated_bytes(), 2 * kChunkBytes);
+  }
   kvspan_error_t error = empty_error();
   EXPECT_EQ(rig.close(&error), KVSPAN_OK) << error.message;
 }
@@ -159,6 +239,8 @@ TEST(HostPages, AnyAllocationOfAHistoryMayFail) {
       const auto grow = [&] {
         fail_new(nth);
         try {
+          pages.touch_ahead(0, 20, kPages, 2);
+          pages.touch_ahead(1, 20, kPages, 1);
           const auto reserved = history.reserve(pages, kTokens);
           EXPECT_TRUE(reserved || reserved.error().code == Errc::host_memory);
         } catch (const std::bad_alloc&) {

@@ -23,15 +23,18 @@ TEST(RowGroups, EveryRowHasItsOwnSplitLength) {
     RowGroupRequest request;
     request.first_token = pick(0, 5000);
     request.rows = static_cast<std::uint32_t>(pick(1, 300));
-    request.window_tokens = pick(0, 2) == 0 ? pick(1, 700) : 0;
+    request.window_tokens = pick(0, 2) == 0 ? pick(1, 5200) : 0;
     request.splits = static_cast<std::uint32_t>(pick(1, 12));
     request.granule = static_cast<std::uint32_t>(1U << pick(0, 6));
     request.unit = request.granule << pick(0, 3);
     SCOPED_TRACE("seed 31, round " + std::to_string(round));
     std::uint32_t row = 0;
     std::uint64_t entries = 0;
+    std::uint64_t before = 0;
     for (const RowGroup& group : row_groups(request)) {
       ASSERT_EQ(group.first_row, row);
+      EXPECT_GT(group.split_tokens, before) << "rows of one length are in two groups";
+      before = group.split_tokens;
       ++entries;
       for (std::uint32_t index = 0; index < group.rows; ++index, ++row) {
         const std::uint64_t end = request.first_token + row + 1;

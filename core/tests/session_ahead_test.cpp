@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host pages are made ready ahead of the steps that need them: no step takes host memory or makes
-// it reachable under way, as long as it is as wide as the last one; no more is taken than full
-// sequences need; and what could not be taken ahead is taken, or refused, when the step begins.
+// Host pages are made ready ahead of the steps that need them: a step takes host memory and makes
+// it reachable behind what its last layer submitted only, for the step after it, as long as that is
+// as wide; no more is taken than full sequences need; and what could not be taken ahead is taken,
+// or refused, when the step begins.
 #include "engine_rig.hpp"
 #include "random_page.hpp"
 #include "watched_rig.hpp"
@@ -39,8 +40,8 @@ Result<Session> open(const Backend& backend, SessionOptions& options) {
 
 class SessionAhead : public ::testing::TestWithParam<const char*> {};
 
-// begin_step included: everything was there before it.
-TEST_P(SessionAhead, NoStepTakesHostMemory) {
+// The step's first calls find everything there, and so does its commit.
+TEST_P(SessionAhead, AStepTakesHostMemoryBehindItsLastSubmitOnly) {
   const WatchedRig rig(GetParam(), [](auto) {});
   SessionOptions options = ahead_options(GetParam());
   auto session = open(rig.backend(), options);
@@ -53,12 +54,17 @@ TEST_P(SessionAhead, NoStepTakesHostMemory) {
     parts.push_back({*session->add_sequence(), index, 0, chunk});
   }
   const std::uint64_t first = session->counters().host_bytes;
-  std::uint64_t taken = rig.taken();
-  engine.before_commit([&] { EXPECT_EQ(rig.taken(), taken) << "in a step"; });
+  std::vector<std::uint64_t> taken;  // before each call
+  engine.before_call([&] { taken.push_back(rig.taken()); });
   const auto step = [&](Phase phase) {
-    taken = rig.taken();
+    taken.assign(1, rig.taken());
     const auto done = engine.step(parts, phase, nullptr);
     ASSERT_TRUE(done.has_value()) << done.error().message;
+    // Behind the last attend come a wait and the commit.
+    const auto attended = taken.end() - 2;
+    EXPECT_EQ(std::count(taken.begin(), attended, taken.front()), attended - taken.begin());
+    EXPECT_EQ(taken.back(), *attended);
+    EXPECT_EQ(rig.taken(), taken.back()) << "in the commit";
     for (EngineRows& part : parts) {
       part.first_token += part.rows;
     }

@@ -194,6 +194,9 @@ TEST(SessionWaves, TheRuleHoldsToTheSlot) {
   EXPECT_EQ(count(one_less, 'r'), 0U) << one_less.calls;
   const Decoded enough = with(2 * units);
   EXPECT_EQ(count(enough, 'r'), 1U) << enough.calls;
+  // Two groups a copy: no wave waits for the first of them.
+  EXPECT_EQ(count(one_less, 'u'), units) << one_less.calls;
+  EXPECT_EQ(count(enough, 'u'), (units + 1) / 2) << enough.calls;
   EXPECT_TRUE(same_bits(one_less.outputs, least.outputs));
   EXPECT_TRUE(same_bits(enough.outputs, least.outputs));
 }

@@ -37,8 +37,10 @@ struct HostPage {
 
 // Grows by whole chunks of at most 64 MiB (one import that every backend accepts) and never moves
 // or shrinks a page, so that offsets in flight stay true. A chunk belongs to one class; inside it
-// pages are layer-major: consecutive pages of a layer are adjacent. Fresh pages are zero. Thread
-// class: SYNC(host pages).
+// pages are layer-major: consecutive pages of a layer are adjacent. Fresh pages are zero. Memory is
+// zeroed bit by bit before it becomes a chunk (touch_ahead()), since that is most of what a chunk
+// costs: 25 of 28 ms for 61 MiB on one machine, in which no other thread can submit where a driver
+// does it (docs/measuring/cuda-kernels.md). Thread class: SYNC(host pages).
 class HostPages {
  public:
   // Allocates nothing yet.
@@ -54,6 +56,16 @@ class HostPages {
                                      std::uint64_t blocks,
                                      std::uint64_t blocks_max);
 
+  // Zeroes memory of chunks to come, a part at each of `calls` calls of which this is the first:
+  // behind the last as much as reserve() of so many blocks still needs and, beside, as many blocks
+  // of one chunk more as its predecessor has given out, so that each step of a long run zeroes what
+  // it takes. Nothing where the backend makes its own memory. Errors: none; what there is no memory
+  // for, or no limit, is left to reserve(), which tells.
+  void touch_ahead(std::size_t of_class,
+                   std::uint64_t blocks,
+                   std::uint64_t blocks_max,
+                   std::uint32_t calls);
+
   // Gives a block back; no pending work may name it.
   void release(HostBlock block) noexcept;
 
@@ -62,23 +74,37 @@ class HostPages {
 
   [[nodiscard]] std::uint64_t allocated_bytes() const { return allocated_bytes_; }
 
-  // Of those, in blocks that were acquired and not released.
+  // Zeroed for chunks to come and not part of allocated_bytes(): nobody can reach it yet.
+  [[nodiscard]] std::uint64_t touched_bytes() const;
+
+  // Of those allocated, in blocks that were acquired and not released.
   [[nodiscard]] std::uint64_t held_bytes() const { return held_bytes_; }
 
   // Bytes of a memory that is one of the chunks; 0 for any other.
   [[nodiscard]] std::uint64_t chunk_bytes(const kvspan_memory_t* memory) const;
 
  private:
+  using Huge = std::unique_ptr<std::byte[], void (*)(std::byte*)>;
+
   struct Chunk {
-    std::unique_ptr<std::byte[], void (*)(std::byte*)> pages{nullptr,
-                                                             nullptr};  // empty: plugin's memory
+    Huge pages{nullptr, nullptr};  // empty: plugin's memory
     DeviceMemory memory;
     std::byte* address = nullptr;
     std::size_t of_class = 0;
   };
 
+  // Memory of a chunk to come, zero up to `touched_bytes`.
+  struct Ahead {
+    Huge pages{nullptr, nullptr};
+    std::uint64_t touched_bytes = 0;
+  };
+
+  [[nodiscard]] bool is_imported() const { return backend_.info().import_alignment != 0; }
+
   [[nodiscard]] Result<void> grow(std::size_t of_class);
-  [[nodiscard]] Result<Chunk> make_chunk(std::uint64_t chunk_bytes) const;
+  [[nodiscard]] Result<Chunk> make_chunk(std::size_t of_class);
+  void keep_ahead_within(std::size_t of_class, std::uint64_t most_bytes);
+  [[nodiscard]] bool has_room_for(std::uint64_t chunk_bytes) const;
 
   Backend backend_;
   HostPagesOptions options_;
@@ -89,6 +115,8 @@ class HostPages {
   std::unordered_map<const kvspan_memory_t*, std::uint64_t> memories_;  // bytes of each chunk
   std::vector<std::vector<HostBlock>> free_;  // [class], with room for all blocks of the class
   std::vector<std::uint64_t> made_;           // [class] blocks of all chunks
+  std::vector<std::vector<Ahead>> ahead_;     // [class] in the order of their use
+  std::uint64_t ahead_bytes_ = 0;             // of all of those, touched or not
 };
 
 }  // namespace kvspan

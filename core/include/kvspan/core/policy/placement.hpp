@@ -15,6 +15,12 @@ namespace kvspan {
 // Fetching less at a time costs the link; more hides nothing.
 inline constexpr std::uint32_t kGroupMax = 32;
 
+// The same for chunks of a prompt: each wave reads and writes the state of every row and split that
+// it feeds, so that a narrow chunk is as fast as its link only in waves twice as long (512 rows of
+// geometry A over 32K: 1.09 of the larger of work and link in groups of 32, 1.015 in groups of 64;
+// docs/measuring/cuda-kernels.md).
+inline constexpr std::uint32_t kPromptGroupMax = 64;
+
 struct Placement {
   std::uint32_t ring_slots = 0;  // 0 where nothing streams
   std::uint32_t group_pages = 1;
