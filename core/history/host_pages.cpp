@@ -168,34 +168,28 @@ void HostPages::keep_ahead_within(std::size_t of_class, std::uint64_t most_bytes
 void HostPages::touch_ahead(std::size_t of_class,
                             std::uint64_t blocks,
                             std::uint64_t blocks_max,
-                            std::uint32_t calls) {
+                            Call call) {
   const HostChunk& shape = options_.classes[of_class].chunk;
   const std::uint64_t free = free_[of_class].size();
   const std::uint64_t room_blocks = blocks_max - std::min(blocks_max, made_[of_class]);
-  const std::uint64_t room_bytes =
-      (room_blocks + shape.blocks - 1) / shape.blocks * shape.chunk_bytes;
-  const std::uint64_t wanted_blocks = blocks + shape.blocks - std::min(free, blocks + shape.blocks);
-  if (!is_imported() || calls == 0 || wanted_blocks == 0) {
+  if (!is_imported() || blocks == 0 || room_blocks == 0) {
     return;
   }
-  // A chunk whole where all of its blocks are wanted: it may end with padding.
-  const std::uint64_t wanted_bytes = std::min(room_bytes,
-                                              wanted_blocks / shape.blocks * shape.chunk_bytes +
-                                                  wanted_blocks % shape.blocks * shape.block_bytes);
+  // Chunks that this step makes behind its last call; else one, some steps later.
+  const std::uint64_t lacking = std::min(blocks - std::min(blocks, free), room_blocks);
+  const std::uint64_t chunks =
+      std::max<std::uint64_t>((lacking + shape.blocks - 1) / shape.blocks, 1);
+  const std::uint64_t steps = lacking != 0 ? 0 : (free - blocks) / blocks + 1;
   std::vector<Ahead>& ahead = ahead_[of_class];
   std::uint64_t touched_bytes = 0;
   for (const Ahead& each : ahead) {
     touched_bytes += each.touched_bytes;
   }
-  if (touched_bytes >= wanted_bytes) {
-    return;
-  }
-  // Huge pages are zeroed whole, by the system.
-  const std::uint64_t end_bytes =
-      std::min(wanted_bytes,
-               align_up(touched_bytes + (wanted_bytes - touched_bytes) / calls, kHugePageBytes));
-  std::uint64_t begin_bytes = 0;  // of the chunk that is looked at
-  for (std::size_t index = 0; begin_bytes < end_bytes; ++index, begin_bytes += shape.chunk_bytes) {
+  const std::uint64_t calls = steps * call.of + call.left;
+  std::uint64_t left_bytes = (chunks * shape.chunk_bytes -
+                              std::min(chunks * shape.chunk_bytes, touched_bytes) + calls - 1) /
+                             calls;
+  for (std::size_t index = 0; left_bytes != 0; ++index) {
     if (index == ahead.size()) {
       Huge pages =
           has_room_for(shape.chunk_bytes) ? make_huge(shape.chunk_bytes) : Huge(nullptr, nullptr);
@@ -205,9 +199,10 @@ void HostPages::touch_ahead(std::size_t of_class,
       ahead.push_back({std::move(pages), 0});
       ahead_bytes_ += shape.chunk_bytes;
     }
-    touch(ahead[index].pages.get(),
-          std::min(end_bytes - begin_bytes, shape.chunk_bytes),
-          ahead[index].touched_bytes);
+    Ahead& next = ahead[index];
+    const std::uint64_t bytes = std::min(left_bytes, shape.chunk_bytes - next.touched_bytes);
+    touch(next.pages.get(), next.touched_bytes + bytes, next.touched_bytes);
+    left_bytes -= bytes;
   }
 }
 

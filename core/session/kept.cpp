@@ -112,7 +112,8 @@ void SessionState::reserve_beside(std::uint32_t layer) {
   const auto layers = static_cast<std::uint32_t>(plan.pages.size());
   (void)guarded_call("zeroing host pages", [&] {
     for (std::size_t of_class = 0; of_class < plan.host_pages.size(); ++of_class) {
-      host->touch_ahead(of_class, blocks_ahead(of_class), blocks_max(of_class), layers - layer);
+      host->touch_ahead(
+          of_class, blocks_ahead(of_class), blocks_max(of_class), {layers - layer, layers});
     }
     return Result<void>();
   });

@@ -6,9 +6,9 @@
 #
 #     ./run_on_device.sh [tests] [conformance] [text] [bench] [proof] [soak] [sanitize]
 #
-# The first four without a name. Minutes on one card: proof about 2, soak 4, sanitize at most 6.
-# ROWS="P1,P7" chooses rows of the benchmark; BUDGET=180s is the suite's time; JOBS=4 its workers;
-# TOOLS="memcheck" those of sanitize; SEED=7 moves what proof and soak draw; SOAK=240 are the soak's
+# The first four without a name. Minutes on one card: proof about 2, soak 4, sanitize about 4.
+# ROWS="P1,P7" chooses rows of the benchmark; BUDGET=180s is the suite's time; JOBS=4 its workers and
+# those of sanitize; TOOLS="memcheck" what sanitize runs, LIMIT=240 how many seconds each of them; SEED=7 moves what proof and soak draw; SOAK=240 are the soak's
 # seconds; PLUGIN=cpu DRY=--dry tries proof, soak and sanitize on a machine without a card.
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
@@ -80,10 +80,21 @@ run_soak() {
   prove soak $((${SOAK:-240} + 120)) soak
 }
 
-# Cases of its own, few and short: sanitize_cases.txt. A tool's errors and failed cases count against
-# it; what the tool itself keeps in the process does not.
+# One worker under a tool, over the cases of one file; its logs are named like that file.
+sanitize_cases() { # <tool> <compute-sanitizer> <file of cases>
+  timeout "${LIMIT:-240}" "$2" --tool "$1" --log-file "$3.$1.log" bin/kvspan-conformance --worker \
+    --plugin "$plugin" --cases "$3" --effort "${EFFORT:-5}" \
+    --retained '[{"kind":"thread","pattern":"*","most":64,"reason":"the tool"},
+                 {"kind":"descriptor","pattern":"*","most":64,"reason":"the tool"},
+                 {"kind":"mapping","pattern":"*","most":64,"reason":"the tool"}]' \
+    > "$3.$1.txt" 2>&1
+  echo $? > "$3.$1.status"
+}
+
+# Cases of its own, few and short: sanitize_cases.txt, shared out among JOBS workers. A tool's errors
+# and failed cases count against it; what the tool itself keeps in the process does not.
 run_sanitize() {
-  local tool found status log selected executed failed errors lines=()
+  local tool found status log selected executed failed errors part parts lines=()
   selected=$(wc -l < sanitize_cases.txt)
   found=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer || true)}
   [ -x "$found" ] || found=/usr/local/cuda/bin/compute-sanitizer
@@ -92,27 +103,32 @@ run_sanitize() {
     note sanitize 3 "no compute-sanitizer here: put it on PATH, in /usr/local/cuda/bin or ./sanitizer"
     return
   fi
+  parts=$(mktemp -d)
+  split -n "r/${JOBS:-4}" sanitize_cases.txt "$parts/cases."
   for tool in ${TOOLS:-memcheck synccheck racecheck}; do
     log="$reports/sanitize-$tool"
-    timeout 120 "$found" --tool "$tool" --log-file "$log.log" bin/kvspan-conformance --worker \
-      --plugin "$plugin" --cases ./sanitize_cases.txt --effort "${EFFORT:-5}" \
-      --retained '[{"kind":"thread","pattern":"*","most":64,"reason":"the tool"},
-                   {"kind":"descriptor","pattern":"*","most":64,"reason":"the tool"},
-                   {"kind":"mapping","pattern":"*","most":64,"reason":"the tool"}]' \
-      > "$log.txt" 2>&1
-    status=$?
+    for part in "$parts"/cases.??; do
+      sanitize_cases "$tool" "$found" "$part" &
+    done
+    wait
+    cat "$parts"/cases.??."$tool".txt > "$log.txt"
+    cat "$parts"/cases.??."$tool".log > "$log.log"
+    status=$(sort -n "$parts"/cases.??."$tool".status | tail -1)
     executed=$(grep -cE '^\[       OK|^\[  FAILED  \] [A-Za-z]+\.[A-Za-z]+ \(' "$log.txt")
     failed=$(grep -cE '^\[  FAILED  \] [A-Za-z]+\.[A-Za-z]+ \(' "$log.txt")
     # "ERROR SUMMARY: 2 errors", "RACECHECK SUMMARY: 9 hazards displayed (8 errors, 1 warning)"
-    errors=$(grep -oE '(ERROR|RACECHECK) SUMMARY: [0-9]+' "$log.log" | grep -oE '[0-9]+$' | tail -1)
+    errors=$(grep -oE '(ERROR|RACECHECK) SUMMARY: [0-9]+' "$log.log" | grep -oE '[0-9]+$' \
+      | awk '{ sum += $1 } END { if (NR) print sum }')
     # Which kernels a report is about, the most frequent first.
     grep -oE '[A-Za-z_:]+_kernel[A-Za-z_]*' "$log.log" | sort | uniq -c | sort -rn > "$log.kernels"
     lines+=("$(printf '{"tool": "%s", "status": %d, "executed": %d, "failed": %d, "errors": %s}' \
       "$tool" "$status" "$executed" "$failed" "${errors:-null}")")
     [ "$status" -eq 0 ] && [ "${errors:-1}" -ne 0 ] && status=1
-    [ "$executed" -eq 0 ] && status=3
-    note "$tool" $status "$executed of $selected cases executed, $failed failed, ${errors:-?} errors"
+    [ "$executed" -lt "$selected" ] && [ "$status" -eq 0 ] && status=3
+    note "$tool" "$status" \
+      "$executed of $selected cases executed, $failed failed, ${errors:-?} errors"
   done
+  rm -r "$parts"
   printf '{"commit": "%s", "selected": %d, "tools": [%s]}\n' "$(cat commit)" \
     "$selected" "$(IFS=,; echo "${lines[*]}")" > "$reports/sanitize.json"
 }

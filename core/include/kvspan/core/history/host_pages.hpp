@@ -38,9 +38,9 @@ struct HostPage {
 // Grows by whole chunks of at most 64 MiB (one import that every backend accepts) and never moves
 // or shrinks a page, so that offsets in flight stay true. A chunk belongs to one class; inside it
 // pages are layer-major: consecutive pages of a layer are adjacent. Fresh pages are zero. Memory is
-// zeroed bit by bit before it becomes a chunk (touch_ahead()), since that is most of what a chunk
-// costs: 25 of 28 ms for 61 MiB on one machine, in which no other thread can submit where a driver
-// does it (docs/measuring/cuda-kernels.md). Thread class: SYNC(host pages).
+// zeroed little by little before it becomes a chunk (touch_ahead()), since that is most of what a
+// chunk costs: 25 of 28 ms for 61 MiB on one machine, in which no other thread can submit where a
+// driver does it (docs/measuring/cuda-kernels.md). Thread class: SYNC(host pages).
 class HostPages {
  public:
   // Allocates nothing yet.
@@ -56,15 +56,17 @@ class HostPages {
                                      std::uint64_t blocks,
                                      std::uint64_t blocks_max);
 
-  // Zeroes memory of chunks to come, a part at each of `calls` calls of which this is the first:
-  // behind the last as much as reserve() of so many blocks still needs and, beside, as many blocks
-  // of one chunk more as its predecessor has given out, so that each step of a long run zeroes what
-  // it takes. Nothing where the backend makes its own memory. Errors: none; what there is no memory
-  // for, or no limit, is left to reserve(), which tells.
-  void touch_ahead(std::size_t of_class,
-                   std::uint64_t blocks,
-                   std::uint64_t blocks_max,
-                   std::uint32_t calls);
+  // A call of those of a step in which more is zeroed.
+  struct Call {
+    std::uint32_t left = 1;  // this one and those behind it
+    std::uint32_t of = 1;
+  };
+
+  // Zeroes a part of the memory of chunks to come, for steps that take `blocks` each: so much that
+  // as much at each call has all of it zeroed when reserve() of so many blocks makes a chunk of it
+  // behind the last call of a step. Nothing where the backend makes its own memory. Errors: none;
+  // what there is no memory for, or no limit, is left to reserve(), which tells.
+  void touch_ahead(std::size_t of_class, std::uint64_t blocks, std::uint64_t blocks_max, Call call);
 
   // Gives a block back; no pending work may name it.
   void release(HostBlock block) noexcept;
