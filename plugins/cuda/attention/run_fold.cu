@@ -51,6 +51,15 @@ struct Source {
   uint32_t pair;
   uint32_t elements;  // from `first` on, at most one a thread
 
+  // The same splits and elements, elsewhere: others may still look how many there are.
+  __device__ void point_at(const Source& other) {
+    states = other.states;
+    stride = other.stride;
+    ml_bytes = other.ml_bytes;
+    first = other.first;
+    pair = other.pair;
+  }
+
   // {m, l} of a split.
   __device__ float2 numbers(uint32_t split) const {
     return reinterpret_cast<const float2*>(states + split * stride + ml_bytes)[pair];
@@ -201,8 +210,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksMin<kThreads>)
   if (threadIdx.x == 0) {
     begin(call, kThreads, kept);
     source = kept.source;
-    kept.source.states = reinterpret_cast<const uint8_t*>(kNothing);
-    kept.source.stride = kept.source.ml_bytes = kept.source.first = kept.source.pair = 0;
+    Source nothing{};
+    nothing.states = reinterpret_cast<const uint8_t*>(kNothing);
+    kept.source.point_at(nothing);
   }
   __syncthreads();
   // Twice: first over nothing, while the kernel before still runs, so that the code is on its
@@ -213,7 +223,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksMin<kThreads>)
     folded = fold_all(kept);
     if (pass == 0) {
       if (threadIdx.x == 0) {
-        kept.source = source;
+        kept.source.point_at(source);
       }
       __syncthreads();
       ptx::wait_for_previous_kernel();

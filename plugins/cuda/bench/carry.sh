@@ -22,6 +22,11 @@ done
 for test in "$build"/tests/cuda_*_test; do
   strip -o "$folder/tests/$(basename "$test")" "$test"
 done
+# Kernels that racecheck can follow (preset cuda-racecheck), where they were built.
+if [ -e "$build-racecheck/plugins/kvspan-cuda.so" ]; then
+  mkdir "$folder/plugins/racecheck"
+  strip -o "$folder/plugins/racecheck/kvspan-cuda.so" "$build-racecheck/plugins/kvspan-cuda.so"
+fi
 # Libraries that the tool and the cpu backend name and another distribution may lack.
 for library in libfmt.so.9 libhwy.so.1; do
   found=$(ldconfig -p | sed -n "s|.*$library .* => ||p" | head -1)

@@ -150,7 +150,8 @@ void add_chunks(std::vector<Task>& tasks) {
                           {32 * k, 512, 16, 32},
                           {32 * k, 2048, 16, kPlanned},
                           {128 * k, 2048, 4, kPlanned},
-                          {128 * k, 2048, 4, 32}}) {
+                          {128 * k, 2048, 4, 32},
+                          {1024 * k, 2048, 2, kPlanned}}) {
     tasks.push_back({"P17",
                      fmt::format("A chunk of {} ending at {}K, groups of {}",
                                  size.rows,

@@ -8,8 +8,9 @@
 #
 # The first four without a name. Minutes on one card: proof about 2, soak 4, sanitize about 4.
 # ROWS="P1,P7" chooses rows of the benchmark; BUDGET=180s is the suite's time; JOBS=4 its workers and
-# those of sanitize; TOOLS="memcheck" what sanitize runs, LIMIT=240 how many seconds each of them; SEED=7 moves what proof and soak draw; SOAK=240 are the soak's
-# seconds; PLUGIN=cpu DRY=--dry tries proof, soak and sanitize on a machine without a card.
+# those of sanitize; TOOLS="memcheck" what sanitize runs, LIMIT=240 how many seconds each of them;
+# SEED=7 moves what proof and soak draw; SOAK=240 are the soak's seconds; PLUGIN=cpu DRY=--dry tries
+# proof, soak and sanitize on a machine without a card.
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
 reports=${REPORTS:-reports}
@@ -81,7 +82,10 @@ run_soak() {
 }
 
 # One worker under a tool, over the cases of one file; its logs are named like that file.
+# racecheck has kernels of its own, where they were carried (carry.sh).
 sanitize_cases() { # <tool> <compute-sanitizer> <file of cases>
+  local plugin=$plugin own="$PWD/plugins/racecheck/kvspan-${PLUGIN:-cuda}.so"
+  [ "$1" != racecheck ] || [ ! -e "$own" ] || plugin=$own
   timeout "${LIMIT:-240}" "$2" --tool "$1" --log-file "$3.$1.log" bin/kvspan-conformance --worker \
     --plugin "$plugin" --cases "$3" --effort "${EFFORT:-5}" \
     --retained '[{"kind":"thread","pattern":"*","most":64,"reason":"the tool"},

@@ -188,6 +188,9 @@ void add_streaming(std::vector<Task>& tasks) {
   add("P2", waits, false);
   add("P2 P15", on_host(128 * k, 32), true);
   add("P2", on_host(256 * k, 32), false);
+  StepCase longest = on_host(1024 * k, 32);
+  longest.layers = 4;  // 7 GB of history
+  add("P2", longest, false);
   for (const std::uint64_t tokens : {32 * k, 128 * k}) {
     for (const std::uint32_t group : {32U, 16U}) {
       StepCase by_thread = on_host(tokens, group);

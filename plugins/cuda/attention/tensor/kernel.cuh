@@ -46,15 +46,15 @@ class Kernel {
     if (threadIdx.x < kSlotsMax) {
       ptx::init(&kept.k_full[threadIdx.x], 32);
       ptx::init(&kept.v_full[threadIdx.x], 32);
-      ptx::init(&kept.k_empty[threadIdx.x], Owner::Places::k_readers);
-      ptx::init(&kept.v_empty[threadIdx.x], kSumWarps);
+      ptx::init(&kept.k_empty[threadIdx.x], Owner::Places::k_readers * ptx::kWarpArrivals);
+      ptx::init(&kept.v_empty[threadIdx.x], kSumWarps * ptx::kWarpArrivals);
     }
     if (threadIdx.x < Owner::Numbers::weight_slots) {
-      ptx::init(&kept.p_full[threadIdx.x], kTokenTiles);
-      ptx::init(&kept.p_empty[threadIdx.x], kSumWarps);
+      ptx::init(&kept.p_full[threadIdx.x], kTokenTiles * ptx::kWarpArrivals);
+      ptx::init(&kept.p_empty[threadIdx.x], kSumWarps * ptx::kWarpArrivals);
     }
     if (threadIdx.x < Owner::Numbers::top_slots) {
-      ptx::init(&kept.tops_full[threadIdx.x], kTokenTiles);
+      ptx::init(&kept.tops_full[threadIdx.x], kTokenTiles * ptx::kWarpArrivals);
     }
     ptx::fence_init();
   }

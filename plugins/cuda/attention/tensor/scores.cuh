@@ -95,9 +95,7 @@ class Scorer {
 
   __device__ void leave_k() const {
     __syncwarp();
-    if (lane_ == 0) {
-      ptx::arrive(&block_.kept().k_empty[ring_.slot]);
-    }
+    ptx::arrive_as_warp(&block_.kept().k_empty[ring_.slot]);
   }
 
   // Where there is one group of scores, the second one's warps make rows only. Both warps of a pair
@@ -148,9 +146,7 @@ class Scorer {
     take_tops(granule);
     weigh(own, told, block_.p(place));
     __syncwarp();
-    if (lane_ == 0) {
-      ptx::arrive(&kept.p_full[place]);
-    }
+    ptx::arrive_as_warp(&kept.p_full[place]);
     weights_.next_by(Places::groups, Owner::Numbers::weight_slots);
   }
 
@@ -261,9 +257,7 @@ class Scorer {
       }
     }
     __syncwarp();
-    if (lane_ == 0) {
-      ptx::arrive(&kept.tops_full[slot]);
-    }
+    ptx::arrive_as_warp(&kept.tops_full[slot]);
   }
 
   // Waits for the maxima of granule `granule` of its stretch, and takes in those of the granules

@@ -179,10 +179,8 @@ class Summer {
       add_odd(odd, slot, told);
     }
     __syncwarp();
-    if (lane_ == 0) {
-      ptx::arrive(&kept.v_empty[ring_.slot]);
-      ptx::arrive(&kept.p_empty[weights_.slot]);
-    }
+    ptx::arrive_as_warp(&kept.v_empty[ring_.slot]);
+    ptx::arrive_as_warp(&kept.p_empty[weights_.slot]);
     ring_.next(slots);
     weights_.next(Owner::Numbers::weight_slots);
   }

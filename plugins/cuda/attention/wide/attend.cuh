@@ -117,9 +117,7 @@ class Attender {
 
   __device__ void leave_tile(uint32_t slot) const {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-      ptx::arrive(&block_.kept().tile_empty[slot]);
-    }
+    ptx::arrive_as_warp(&block_.kept().tile_empty[slot]);
   }
 
   __device__ void attend(const tensor::Stretch& stretch, uint32_t granule) {

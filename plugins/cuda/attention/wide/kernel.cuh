@@ -43,12 +43,12 @@ class Kernel {
     if (threadIdx.x < tensor::kSlotsMax) {
       ptx::init(&kept.k_full[threadIdx.x], 32);
       ptx::init(&kept.v_full[threadIdx.x], 32);
-      ptx::init(&kept.k_empty[threadIdx.x], kMakeWarps);
-      ptx::init(&kept.v_empty[threadIdx.x], kMakeWarps);
+      ptx::init(&kept.k_empty[threadIdx.x], kMakeWarps * ptx::kWarpArrivals);
+      ptx::init(&kept.v_empty[threadIdx.x], kMakeWarps * ptx::kWarpArrivals);
     }
     if (threadIdx.x < Places::tiles) {
-      ptx::init(&kept.tile_full[threadIdx.x], kMakeWarps);
-      ptx::init(&kept.tile_empty[threadIdx.x], kAttendWarps);
+      ptx::init(&kept.tile_full[threadIdx.x], kMakeWarps * ptx::kWarpArrivals);
+      ptx::init(&kept.tile_empty[threadIdx.x], kAttendWarps * ptx::kWarpArrivals);
     }
     if (threadIdx.x < 2) {
       ptx::init(&kept.item_full[threadIdx.x], 32);

@@ -163,10 +163,8 @@ class Maker {
   __device__ void end_tile(uint64_t* empty) {
     ptx::fence_async();
     __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-      ptx::arrive(&block_.kept().tile_full[tiles_.slot]);
-      ptx::arrive(empty);
-    }
+    ptx::arrive_as_warp(&block_.kept().tile_full[tiles_.slot]);
+    ptx::arrive_as_warp(empty);
     tiles_.next(Places::tiles);
   }
 

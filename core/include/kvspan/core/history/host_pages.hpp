@@ -40,7 +40,7 @@ struct HostPage {
 // pages are layer-major: consecutive pages of a layer are adjacent. Fresh pages are zero. Memory is
 // zeroed little by little before it becomes a chunk (touch_ahead()), since that is most of what a
 // chunk costs: 25 of 28 ms for 61 MiB on one machine, in which no other thread can submit where a
-// driver does it (docs/measuring/cuda-kernels.md). Thread class: SYNC(host pages).
+// driver does it (docs/measuring). Thread class: SYNC(host pages).
 class HostPages {
  public:
   // Allocates nothing yet.

@@ -42,7 +42,9 @@ enum class PlacementRule : std::uint8_t {
 // How history that is not resident comes to the device. The policy decides where the link's rate is
 // known, groups are not fixed and residents not limited.
 struct StreamOptions {
-  std::uint32_t group_pages = 0;   // pages a fetch; 0 = up to 32, as the arena allows
+  // Pages of a wave, and of a copy but where a layer goes at once; 0 = up to 32, in a room of its
+  // own for prefill up to 64, as the arena allows.
+  std::uint32_t group_pages = 0;
   std::uint64_t gap_ns = 0;        // time in which nobody consumes K/V, between two layers
   std::uint64_t jitter_ns = 0;     // by which a group may be late
   std::uint64_t link_bytes_s = 0;  // rate at which pages come; 0 = not known: no ring for gaps

@@ -18,7 +18,7 @@ inline constexpr std::uint32_t kGroupMax = 32;
 // The same for chunks of a prompt: each wave reads and writes the state of every row and split that
 // it feeds, so that a narrow chunk is as fast as its link only in waves twice as long (512 rows of
 // geometry A over 32K: 1.09 of the larger of work and link in groups of 32, 1.015 in groups of 64;
-// docs/measuring/cuda-kernels.md).
+// docs/measuring).
 inline constexpr std::uint32_t kPromptGroupMax = 64;
 
 struct Placement {
