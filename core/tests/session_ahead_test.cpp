@@ -55,16 +55,16 @@ TEST_P(SessionAhead, AStepTakesHostMemoryBehindItsLastSubmitOnly) {
   }
   const std::uint64_t first = session->counters().host_bytes;
   std::vector<std::uint64_t> taken;  // before each call
-  engine.before_call([&] { taken.push_back(rig.taken()); });
+  engine.before_call([&] { taken.push_back(WatchedRig::taken()); });
   const auto step = [&](Phase phase) {
-    taken.assign(1, rig.taken());
+    taken.assign(1, WatchedRig::taken());
     const auto done = engine.step(parts, phase, nullptr);
     ASSERT_TRUE(done.has_value()) << done.error().message;
     // Behind the last attend come a wait and the commit.
     const auto attended = taken.end() - 2;
     EXPECT_EQ(std::count(taken.begin(), attended, taken.front()), attended - taken.begin());
     EXPECT_EQ(taken.back(), *attended);
-    EXPECT_EQ(rig.taken(), taken.back()) << "in the commit";
+    EXPECT_EQ(WatchedRig::taken(), taken.back()) << "in the commit";
     for (EngineRows& part : parts) {
       part.first_token += part.rows;
     }
@@ -92,8 +92,8 @@ TEST_P(SessionAhead, NoStepBehindALoadTakesHostMemory) {
   const std::uint64_t tokens = 16ULL * options.geometry.page_tokens;  // chunks that are full
   ASSERT_TRUE(session->load(sequence, tokens, random_page).has_value());
   Engine engine(rig.backend(), *session, options, 64);
-  const std::uint64_t taken = rig.taken();
-  engine.before_commit([&] { EXPECT_EQ(rig.taken(), taken); });
+  const std::uint64_t taken = WatchedRig::taken();
+  engine.before_commit([&] { EXPECT_EQ(WatchedRig::taken(), taken); });
   ASSERT_TRUE(engine.decode(sequence, 7, tokens, tokens + 1, nullptr).has_value());
 }
 
@@ -138,12 +138,12 @@ TEST(SessionAheadRefused, IsTriedAgainWhenTheStepBegins) {
     Engine engine(rig.backend(), *session, options, 64);
     constexpr std::uint64_t kFull = 16 * 8;  // a chunk of every class
     ASSERT_TRUE(engine.prefill(sequence, 7, 0, kFull - 1, 1, nullptr).has_value());
-    rig.refuse(again ? 100 : 1);  // the first class of two; or all
-    const std::uint64_t before = rig.taken();
+    WatchedRig::refuse(again ? 100 : 1);  // the first class of two; or all
+    const std::uint64_t before = WatchedRig::taken();
     ASSERT_TRUE(engine.decode(sequence, 7, kFull - 1, kFull, nullptr).has_value())
         << "what comes ahead is no part of the step";
-    EXPECT_LT(rig.refused_left(), again ? 100U : 1U);
-    EXPECT_GE(rig.taken(), before);
+    EXPECT_LT(WatchedRig::refused_left(), again ? 100U : 1U);
+    EXPECT_GE(WatchedRig::taken(), before);
     const StepRows one{sequence, 1};
     const auto begun = session->begin_step({&one, 1}, Phase::decode);
     EXPECT_EQ(begun.has_value(), !again);
@@ -152,7 +152,7 @@ TEST(SessionAheadRefused, IsTriedAgainWhenTheStepBegins) {
       EXPECT_EQ(*session->tokens(sequence), kFull);
     }
     session->cancel_step();
-    rig.refuse(0);
+    WatchedRig::refuse(0);
     EXPECT_TRUE(engine.decode(sequence, 7, kFull, kFull + 40, nullptr).has_value());
   }
 }

@@ -19,12 +19,20 @@ namespace kvspan::test {
 namespace {
 
 // r: run, a: advance, f: fold, F: finish, u: a copy up, e: encode, d: a copy down.
-std::string* calls_seen = nullptr;
-std::uint64_t segments_up = 0;
+struct Watch {
+  bool is_on = false;
+  std::string calls;
+  std::uint64_t segments_up = 0;
+};
+
+Watch& watch() {
+  static Watch seen;
+  return seen;
+}
 
 void note(char what) {
-  if (calls_seen != nullptr) {
-    calls_seen->push_back(what);
+  if (watch().is_on) {
+    watch().calls.push_back(what);
   }
 }
 
@@ -69,7 +77,7 @@ void see(std::span<const kvspan_segment_t> segments) {
   if (!segments.empty()) {
     const bool up = WatchedRig::goes_up(segments.front());
     note(up ? 'u' : 'd');
-    segments_up += up ? segments.size() : 0;
+    watch().segments_up += up ? segments.size() : 0;
   }
 }
 
@@ -111,15 +119,16 @@ Decoded decode(const CountingRig& rig, const SessionOptions& options, std::uint6
   Engine engine(rig.backend(), *session, options, options.decode_rows);
   WatchedRig::set_arena(arena);
   for (int step = 0; step < 3; ++step) {
-    out.calls.clear();
-    calls_seen = &out.calls;
-    engine.before_commit([] { calls_seen = nullptr; });
+    watch().calls.clear();
+    watch().is_on = true;
+    engine.before_commit([] { watch().is_on = false; });
     const auto done = engine.step({{sequence, 7, *session->tokens(sequence), options.decode_rows}},
                                   Phase::decode,
                                   &out.outputs);
     EXPECT_TRUE(done.has_value()) << done.error().message;
   }
-  calls_seen = nullptr;
+  watch().is_on = false;
+  out.calls = watch().calls;
   out.counters = session->counters();
   out.plan = session->plan();
   return out;
@@ -182,7 +191,7 @@ TEST(SessionWaves, TheRuleHoldsToTheSlot) {
     options.geometry.layers.resize(1);
     options.stream.resident_pages_max = 4;
     options.stream.link_bytes_s = 64ULL * 2 * (34 + 18) * 1000;
-    const Decoded decoded = decode(rig, options, 1281);
+    Decoded decoded = decode(rig, options, 1281);
     EXPECT_EQ(decoded.plan.ring_slots, ring);
     return decoded;
   };
@@ -257,13 +266,13 @@ TEST(SessionWaves, NeighboursComeInOneSegment) {
     options.geometry.layers.resize(1);
     options.context_tokens = 20000;
     options.stream.resident_pages_max = 0;
-    segments_up = 0;
+    watch().segments_up = 0;
     const Decoded decoded = decode(rig, options, 256 * 64);
     ASSERT_TRUE(decoded.counters.streamed_pages >= 3 * 256U);
     const std::uint64_t run = std::max(1U, group / 8);
     // A run may end with a chunk, with the ring, with a split, and with a group.
-    EXPECT_LE(segments_up, decoded.counters.streamed_pages * 2 / run + 3 * 70);
-    EXPECT_GE(segments_up, decoded.counters.streamed_pages / run / 2);
+    EXPECT_LE(watch().segments_up, decoded.counters.streamed_pages * 2 / run + 3 * 70);
+    EXPECT_GE(watch().segments_up, decoded.counters.streamed_pages / run / 2);
   }
 }
 

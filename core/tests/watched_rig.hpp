@@ -20,17 +20,16 @@ class WatchedRig {
   using Seen = std::function<void(std::span<const kvspan_segment_t> segments)>;
 
   WatchedRig(const std::string& plugin, Seen seen) : rig_(StubRig::Plugin{plugin}) {
-    inner_ = rig_.backend().tables();
-    arena_ = nullptr;
-    taken_ = refuses_ = spared_ = 0;
-    seen_ = std::move(seen);
-    copy_ = *inner_.copy;
+    state() = {};
+    state().inner = rig_.backend().tables();
+    state().seen = std::move(seen);
+    copy_ = *state().inner.copy;
     copy_.copy = copy;
-    memory_ = *inner_.memory;
+    memory_ = *state().inner.memory;
     memory_.alloc = alloc;
     memory_.import_host = import_host;
-    attention_ = *inner_.attention;
-    BackendTables tables = inner_;
+    attention_ = *state().inner.attention;
+    BackendTables tables = state().inner;
     tables.copy = &copy_;
     tables.memory = &memory_;
     tables.attention = &attention_;
@@ -45,28 +44,28 @@ class WatchedRig {
   [[nodiscard]] kvspan_result_t close(kvspan_error_t* error) { return rig_.close(error); }
 
   // The plugin's own tables.
-  [[nodiscard]] static const BackendTables& inner() { return inner_; }
+  [[nodiscard]] static const BackendTables& inner() { return state().inner; }
 
   // The session's arena: the one device memory that it allocates, and so the last one that anybody
   // did, until an engine's buffers are; who makes some says again which it is.
-  [[nodiscard]] static const kvspan_memory_t* arena() { return arena_; }
+  [[nodiscard]] static const kvspan_memory_t* arena() { return state().arena; }
 
-  static void set_arena(const kvspan_memory_t* arena) { arena_ = arena; }
+  static void set_arena(const kvspan_memory_t* arena) { state().arena = arena; }
 
   [[nodiscard]] static bool goes_up(const kvspan_segment_t& segment) {
-    return segment.target == arena_;
+    return segment.target == state().arena;
   }
 
   // Memories that were allocated or imported, whoever asked.
-  [[nodiscard]] static std::uint64_t taken() { return taken_; }
+  [[nodiscard]] static std::uint64_t taken() { return state().taken; }
 
   // So many of them are refused, behind the next `spared`.
   static void refuse(std::uint64_t count, std::uint64_t spared = 0) {
-    refuses_ = count;
-    spared_ = spared;
+    state().refuses = count;
+    state().spared = spared;
   }
 
-  [[nodiscard]] static std::uint64_t refused_left() { return refuses_; }
+  [[nodiscard]] static std::uint64_t refused_left() { return state().refuses; }
 
   // What core calls: the plugin's slots until others are put here.
   [[nodiscard]] kvspan_attention_table_t& attention() { return attention_; }
@@ -80,8 +79,8 @@ class WatchedRig {
                               std::uint32_t count,
                               const kvspan_submit_t* submit,
                               kvspan_error_t* error) noexcept {
-    seen_({segments, count});
-    return inner_.copy->copy(queue, segments, count, submit, error);
+    state().seen({segments, count});
+    return state().inner.copy->copy(queue, segments, count, submit, error);
   }
 
   static kvspan_result_t alloc(kvspan_device_t* device,
@@ -92,8 +91,8 @@ class WatchedRig {
     if (is_refused()) {
       return KVSPAN_E_HOST_MEMORY;
     }
-    const kvspan_result_t result = inner_.memory->alloc(device, kind, bytes, out, error);
-    arena_ = kind == KVSPAN_MEMORY_DEVICE ? *out : arena_;
+    const kvspan_result_t result = state().inner.memory->alloc(device, kind, bytes, out, error);
+    state().arena = kind == KVSPAN_MEMORY_DEVICE ? *out : state().arena;
     return result;
   }
 
@@ -103,23 +102,31 @@ class WatchedRig {
                                      kvspan_memory_t** out,
                                      kvspan_error_t* error) noexcept {
     return is_refused() ? KVSPAN_E_HOST_MEMORY
-                        : inner_.memory->import_host(device, address, bytes, out, error);
+                        : state().inner.memory->import_host(device, address, bytes, out, error);
   }
 
   static bool is_refused() {
-    const bool refused = refuses_ != 0 && spared_ == 0;
-    spared_ -= spared_ != 0 ? 1 : 0;
-    refuses_ -= refused ? 1 : 0;
-    taken_ += refused ? 0 : 1;
+    const bool refused = state().refuses != 0 && state().spared == 0;
+    state().spared -= state().spared != 0 ? 1U : 0U;
+    state().refuses -= refused ? 1U : 0U;
+    state().taken += refused ? 0U : 1U;
     return refused;
   }
 
-  inline static BackendTables inner_;
-  inline static std::uint64_t taken_ = 0;
-  inline static std::uint64_t refuses_ = 0;
-  inline static std::uint64_t spared_ = 0;
-  inline static const kvspan_memory_t* arena_ = nullptr;
-  inline static Seen seen_;
+  // Of the one rig that there is: slots have no place for whose they are.
+  struct State {
+    BackendTables inner{};
+    std::uint64_t taken = 0;
+    std::uint64_t refuses = 0;
+    std::uint64_t spared = 0;
+    const kvspan_memory_t* arena = nullptr;
+    Seen seen;
+  };
+
+  static State& state() {
+    static State all;
+    return all;
+  }
 
   StubRig rig_;
   kvspan_copy_table_t copy_{};
