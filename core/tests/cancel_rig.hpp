@@ -27,31 +27,31 @@ class CancelRig {
   CancelRig(CancelRig&&) = delete;
   CancelRig& operator=(CancelRig&&) = delete;
 
-  ~CancelRig() { seen_ = {}; }
+  ~CancelRig() { state().seen = {}; }
 
   [[nodiscard]] const Backend& backend() const { return *backend_; }
 
   // Whether the plugin is given no cancel word from now on.
-  void set_deaf(bool deaf) { deaf_ = deaf; }
+  void set_deaf(bool deaf) { state().deaf = deaf; }
 
   // Called with every submit from now on that has something to do: a drain's empty copy has not.
-  void on_submit(std::function<void()> seen) { seen_ = std::move(seen); }
+  void on_submit(std::function<void()> seen) { state().seen = std::move(seen); }
 
  private:
   void wrap() {
-    inner_ = rig_.backend().tables();
-    deaf_ = false;
-    seen_ = {};
-    copy_ = *inner_.copy;
+    state().inner = rig_.backend().tables();
+    state().deaf = false;
+    state().seen = {};
+    copy_ = *state().inner.copy;
     copy_.copy = copy;
-    codec_ = *inner_.codec;
+    codec_ = *state().inner.codec;
     codec_.encode = encode;
-    attention_ = *inner_.attention;
+    attention_ = *state().inner.attention;
     attention_.run = run;
     attention_.advance = advance;
     attention_.fold = fold;
     attention_.finish = finish;
-    BackendTables tables = inner_;
+    BackendTables tables = state().inner;
     tables.copy = &copy_;
     tables.codec = &codec_;
     tables.attention = &attention_;
@@ -60,11 +60,11 @@ class CancelRig {
 
   // What the plugin is given in place of `submit`.
   static kvspan_submit_t heard(const kvspan_submit_t& submit) {
-    if (seen_) {
-      seen_();
+    if (state().seen) {
+      state().seen();
     }
     kvspan_submit_t out = submit;
-    out.cancel_memory = deaf_ ? nullptr : submit.cancel_memory;
+    out.cancel_memory = state().deaf ? nullptr : submit.cancel_memory;
     return out;
   }
 
@@ -74,10 +74,10 @@ class CancelRig {
                               const kvspan_submit_t* submit,
                               kvspan_error_t* error) noexcept {
     if (count == 0) {
-      return inner_.copy->copy(queue, segments, count, submit, error);
+      return state().inner.copy->copy(queue, segments, count, submit, error);
     }
     const kvspan_submit_t given = heard(*submit);
-    return inner_.copy->copy(queue, segments, count, &given, error);
+    return state().inner.copy->copy(queue, segments, count, &given, error);
   }
 
   static kvspan_result_t encode(kvspan_queue_t* queue,
@@ -86,7 +86,7 @@ class CancelRig {
                                 const kvspan_submit_t* submit,
                                 kvspan_error_t* error) noexcept {
     const kvspan_submit_t given = heard(*submit);
-    return inner_.codec->encode(queue, items, count, &given, error);
+    return state().inner.codec->encode(queue, items, count, &given, error);
   }
 
   static kvspan_result_t run(kvspan_queue_t* queue,
@@ -94,7 +94,7 @@ class CancelRig {
                              const kvspan_submit_t* submit,
                              kvspan_error_t* error) noexcept {
     const kvspan_submit_t given = heard(*submit);
-    return inner_.attention->run(queue, args, &given, error);
+    return state().inner.attention->run(queue, args, &given, error);
   }
 
   static kvspan_result_t advance(kvspan_queue_t* queue,
@@ -104,7 +104,7 @@ class CancelRig {
                                  const kvspan_submit_t* submit,
                                  kvspan_error_t* error) noexcept {
     const kvspan_submit_t given = heard(*submit);
-    return inner_.attention->advance(queue, args, items, count, &given, error);
+    return state().inner.attention->advance(queue, args, items, count, &given, error);
   }
 
   static kvspan_result_t fold(kvspan_queue_t* queue,
@@ -114,7 +114,7 @@ class CancelRig {
                               const kvspan_submit_t* submit,
                               kvspan_error_t* error) noexcept {
     const kvspan_submit_t given = heard(*submit);
-    return inner_.attention->fold(queue, args, items, count, &given, error);
+    return state().inner.attention->fold(queue, args, items, count, &given, error);
   }
 
   static kvspan_result_t finish(kvspan_queue_t* queue,
@@ -123,12 +123,20 @@ class CancelRig {
                                 const kvspan_submit_t* submit,
                                 kvspan_error_t* error) noexcept {
     const kvspan_submit_t given = heard(*submit);
-    return inner_.attention->finish(queue, args, accumulators, &given, error);
+    return state().inner.attention->finish(queue, args, accumulators, &given, error);
   }
 
-  inline static BackendTables inner_;
-  inline static std::function<void()> seen_;
-  inline static bool deaf_ = false;
+  // Of the one rig that there is: slots have no place for whose they are.
+  struct State {
+    BackendTables inner{};
+    std::function<void()> seen;
+    bool deaf = false;
+  };
+
+  static State& state() {
+    static State all;
+    return all;
+  }
 
   StubRig rig_;
   kvspan_copy_table_t copy_{};

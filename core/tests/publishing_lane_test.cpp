@@ -18,21 +18,21 @@ namespace {
 class QueueRig : public WatchedRig {
  public:
   QueueRig() : WatchedRig("stub", [](std::span<const kvspan_segment_t>) {}) {
-    down_.clear();
-    encoded_.clear();
+    down().clear();
+    encoded().clear();
     copies().copy = copy;
     attention().run = run;
     attention().finish = finish;
   }
 
-  [[nodiscard]] static std::size_t downs() { return down_.size(); }
+  [[nodiscard]] static std::size_t downs() { return down().size(); }
 
   // Of all copies down since the last forget(): on a queue that attends.
-  [[nodiscard]] static bool beside_attention() { return down_ == encoded_; }
+  [[nodiscard]] static bool beside_attention() { return down() == encoded(); }
 
   static void forget() {
-    down_.clear();
-    encoded_.clear();
+    down().clear();
+    encoded().clear();
   }
 
  private:
@@ -42,7 +42,7 @@ class QueueRig : public WatchedRig {
                               const kvspan_submit_t* submit,
                               kvspan_error_t* error) noexcept {
     if (count != 0 && segments[0].source == arena()) {
-      down_.insert(queue);
+      down().insert(queue);
     }
     return inner().copy->copy(queue, segments, count, submit, error);
   }
@@ -51,7 +51,7 @@ class QueueRig : public WatchedRig {
                              const kvspan_attention_args_t* args,
                              const kvspan_submit_t* submit,
                              kvspan_error_t* error) noexcept {
-    encoded_.insert(queue);
+    encoded().insert(queue);
     return inner().attention->run(queue, args, submit, error);
   }
 
@@ -60,12 +60,21 @@ class QueueRig : public WatchedRig {
                                 const kvspan_state_t* accumulators,
                                 const kvspan_submit_t* submit,
                                 kvspan_error_t* error) noexcept {
-    encoded_.insert(queue);
+    encoded().insert(queue);
     return inner().attention->finish(queue, args, accumulators, submit, error);
   }
 
-  inline static std::set<kvspan_queue_t*> down_;
-  inline static std::set<kvspan_queue_t*> encoded_;
+  using Queues = std::set<kvspan_queue_t*>;
+
+  static Queues& down() {
+    static Queues queues;
+    return queues;
+  }
+
+  static Queues& encoded() {
+    static Queues queues;
+    return queues;
+  }
 };
 
 // Steps of one phase behind 30 pages, with `resident` pages resident, if some: 12 are all that the

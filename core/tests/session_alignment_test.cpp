@@ -18,14 +18,17 @@ constexpr std::uint32_t kSequenceTag = 7;
 constexpr std::uint64_t kPromptTokens = 90;
 constexpr std::uint64_t kTokens = 102;
 
-std::uint64_t unit_bytes = 1;
+std::uint64_t& unit_bytes() {
+  static std::uint64_t bytes = 1;
+  return bytes;
+}
 
 kvspan_result_t limits_of_units(kvspan_device_t* device,
                                 kvspan_copy_limits_t* out,
                                 kvspan_error_t* error) noexcept {
   const kvspan_result_t result = WatchedRig::inner().copy->limits(device, out, error);
-  out->target_alignment = unit_bytes;
-  out->source_alignment = unit_bytes / 2;
+  out->target_alignment = unit_bytes();
+  out->source_alignment = unit_bytes() / 2;
   return result;
 }
 
@@ -71,21 +74,21 @@ class SessionAlignment : public ::testing::TestWithParam<const char*> {
     for (const kvspan_segment_t& one : segments) {
       const std::uint64_t pitches = one.rows > 1 ? one.source_pitch | one.target_pitch : 0;
       const std::uint64_t all = one.source_offset | one.target_offset | one.bytes | pitches;
-      odd_ += all % unit_bytes != 0 ? 1 : 0;
+      odd_ += all % unit_bytes() != 0 ? 1U : 0U;
       ++segments_;
     }
   }
 };
 
 TEST_P(SessionAlignment, CopiesAreOfWholeUnitsAndMoveNoBit) {
-  unit_bytes = 1;
+  unit_bytes() = 1;
   SessionOptions options = SessionAlignment::options();
   options.arena_bytes = kResidentArena;
   const Outputs expected = run(options);
   ASSERT_FALSE(expected.empty());
   for (const std::uint64_t unit : {4U, 16U, 64U, 256U}) {
     SCOPED_TRACE(unit);
-    unit_bytes = unit;
+    unit_bytes() = unit;
     odd_ = segments_ = 0;
     auto aligned = aligned_for(rig_.backend(), options.geometry);
     ASSERT_TRUE(aligned) << aligned.error().message;
@@ -101,7 +104,7 @@ TEST_P(SessionAlignment, CopiesAreOfWholeUnitsAndMoveNoBit) {
 }
 
 TEST_P(SessionAlignment, RowsThatShareAUnitAreRefusedByName) {
-  unit_bytes = 16;
+  unit_bytes() = 16;
   SessionOptions options = SessionAlignment::options();
   options.arena_bytes = kResidentArena;
   options.geometry.row_alignment = 8;
@@ -113,7 +116,7 @@ TEST_P(SessionAlignment, RowsThatShareAUnitAreRefusedByName) {
   EXPECT_NE(refused.error().message.find("row_alignment"), std::string::npos);
   options.geometry.row_alignment = 32;
   EXPECT_TRUE(Session::open(rig_.backend(), options));
-  unit_bytes = 256;  // more than tiles are aligned to
+  unit_bytes() = 256;  // more than tiles are aligned to
   EXPECT_FALSE(Session::open(rig_.backend(), options));
 }
 

@@ -81,11 +81,11 @@ Outputs grow(const WatchedRig& rig, Session& session, const SessionOptions& opti
     EXPECT_EQ(*session.tokens(sequence), token);
     if (!done) {
       EXPECT_EQ(done.error().code, Errc::host_memory) << done.error().message;
-      EXPECT_NE(rig.refused_left(), 0U) << "one that is refused is tried again";
-      if (rig.refused_left() == 0) {
+      EXPECT_NE(WatchedRig::refused_left(), 0U) << "one that is refused is tried again";
+      if (WatchedRig::refused_left() == 0) {
         return {};
       }
-      rig.refuse(0);
+      WatchedRig::refuse(0);
     }
   }
   Outputs outputs;
@@ -103,7 +103,7 @@ TEST(SessionFailure, NthAllocationIsAnErrorThatLeaksNothing) {
       SCOPED_TRACE("allocation " + std::to_string(nth) + ", " + std::to_string(count));
       WatchedRig rig("stub", [](auto) {});
       const SessionOptions options = growing_options(rig.backend());
-      rig.refuse(nth == 0 ? 0 : count, nth == 0 ? 0 : nth - 1);
+      WatchedRig::refuse(nth == 0 ? 0 : count, nth == 0 ? 0 : nth - 1);
       {
         auto session = Session::open(rig.backend(), options);
         if (!session) {
@@ -111,8 +111,8 @@ TEST(SessionFailure, NthAllocationIsAnErrorThatLeaksNothing) {
           EXPECT_TRUE(code == Errc::device_memory || code == Errc::host_memory)
               << session.error().message;
           EXPECT_EQ(opened, 0) << "a later allocation is not the opening's";
-          EXPECT_EQ(rig.refused_left(), count - 1);
-          rig.refuse(0);
+          EXPECT_EQ(WatchedRig::refused_left(), count - 1);
+          WatchedRig::refuse(0);
           session = Session::open(rig.backend(), options);
         } else {
           opened += nth == 0 ? 0 : 1;
@@ -122,7 +122,7 @@ TEST(SessionFailure, NthAllocationIsAnErrorThatLeaksNothing) {
         expected = nth == 0 ? outputs : expected;
         EXPECT_TRUE(same_bits(outputs, expected));
       }
-      EXPECT_EQ(rig.refused_left(), 0U) << "nobody allocated so often";
+      EXPECT_EQ(WatchedRig::refused_left(), 0U) << "nobody allocated so often";
       kvspan_error_t error = empty_error();
       ASSERT_EQ(rig.close(&error), KVSPAN_OK) << error.message;
     }

@@ -71,6 +71,7 @@ struct Changes {
 // A step of every sequence, so that each brings what it misses.
 void step_all(Engine& engine, Session& session, const std::vector<SequenceId>& ids) {
   std::vector<EngineRows> parts;
+  parts.reserve(ids.size());
   for (const SequenceId id : ids) {
     parts.push_back({id, 7, *session.tokens(id), 1});
   }
