@@ -3,6 +3,7 @@
 // nothing, with arguments checked and without. Prints microseconds a layer, nanoseconds a streamed
 // page, and how long a device that has finished one step waits for the next one's first work.
 #include "kvspan/bench/null_backend.hpp"
+#include "kvspan/bench/spread.hpp"
 #include "kvspan/core/session/session.hpp"
 
 #include <algorithm>
@@ -27,23 +28,15 @@ struct Case {
   Checks checks;
 };
 
+using bench::Clock;
+using bench::seconds_since;
+
 // Of the median step.
 struct Cost {
   double seconds = 0.0;
   double between_seconds = 0.0;  // from the last attend to the next step's first write
   std::uint64_t pages = 0;
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 Cost cost_of(const Backend& backend, const Case& asked) {
   const int steps = asked.phase == Phase::prefill ? kChunks : kSteps;
@@ -101,8 +94,8 @@ Cost cost_of(const Backend& backend, const Case& asked) {
     }
   }
   const std::uint64_t pages = session->counters().streamed_pages - before;
-  return {median(std::move(seconds)),
-          median(std::move(between)),
+  return {bench::spread_of(std::move(seconds)).median,
+          bench::spread_of(std::move(between)).median,
           pages / static_cast<std::uint64_t>(steps)};
 }
 

@@ -3,8 +3,6 @@
 // backend.
 #include "kvspan/core/history/host_pages.hpp"
 
-#include "kvspan/core/layout/checked.hpp"
-
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -31,14 +29,6 @@ Huge make_huge(std::uint64_t size_bytes) {
   return {static_cast<std::byte*>(block), [](std::byte* address) {
             ::operator delete[](address, std::align_val_t{kHugePageBytes});
           }};
-}
-
-// Zeroes up to `end`.
-void touch(std::byte* memory, std::uint64_t end, std::uint64_t& touched_bytes) {
-  if (end > touched_bytes) {
-    std::memset(memory + touched_bytes, 0, end - touched_bytes);
-    touched_bytes = end;
-  }
 }
 
 }  // namespace
@@ -72,7 +62,6 @@ Result<void> HostPages::grow(std::size_t of_class) {
         required - options_.limit_bytes,
         "history"});
   }
-  keep_ahead_within(of_class, options_.limit_bytes - allocated_bytes_ - shape.chunk_bytes);
   auto chunk = make_chunk(of_class);
   if (!chunk) {
     return tl::unexpected(std::move(chunk).error());
@@ -116,14 +105,7 @@ Result<HostPages::Chunk> HostPages::make_chunk(std::size_t of_class) {
     return chunk;
   }
   std::vector<Ahead>& ahead = ahead_[of_class];
-  if (ahead.empty()) {
-    ahead.push_back({make_huge(chunk_bytes), 0});
-    ahead_bytes_ += chunk_bytes;
-  }
-  Ahead& next = ahead.front();
-  if (!next.pages) {
-    ahead.erase(ahead.begin());
-    ahead_bytes_ -= chunk_bytes;
+  if (ahead.empty() && !begin_ahead(of_class)) {
     return tl::unexpected(Error{Errc::host_memory,
                                 "no host memory for " + std::to_string(chunk_bytes) +
                                     " bytes of history; free some or shorten the context",
@@ -132,7 +114,9 @@ Result<HostPages::Chunk> HostPages::make_chunk(std::size_t of_class) {
                                 chunk_bytes,
                                 "history"});
   }
-  touch(next.pages.get(), chunk_bytes, next.touched_bytes);
+  make_way(of_class);
+  Ahead& next = ahead.front();
+  next.touch(chunk_bytes);
   auto memory = backend_.import_host(next.pages.get(), chunk_bytes);
   if (!memory) {
     return tl::unexpected(std::move(memory).error());
@@ -141,26 +125,39 @@ Result<HostPages::Chunk> HostPages::make_chunk(std::size_t of_class) {
   chunk.address = next.pages.get();
   chunk.pages = std::move(next.pages);
   ahead.erase(ahead.begin());
-  ahead_bytes_ -= chunk_bytes;
   return chunk;
 }
 
-bool HostPages::has_room_for(std::uint64_t chunk_bytes) const {
-  return allocated_bytes_ + ahead_bytes_ + chunk_bytes <= options_.limit_bytes;
+void HostPages::Ahead::touch(std::uint64_t end_bytes) {
+  std::memset(pages.get() + touched_bytes, 0, end_bytes - touched_bytes);
+  touched_bytes = end_bytes;
 }
 
-// What is zeroed for later gives way to a chunk that is needed now; the first of its class becomes
-// that chunk.
-void HostPages::keep_ahead_within(std::size_t of_class, std::uint64_t most_bytes) {
+// Memory for another chunk, not zeroed yet; false where there is none.
+bool HostPages::begin_ahead(std::size_t of_class) {
+  Huge pages = make_huge(options_.classes[of_class].chunk.chunk_bytes);
+  if (!pages) {
+    return false;
+  }
+  ahead_[of_class].push_back({std::move(pages), 0});
+  return true;
+}
+
+std::uint64_t HostPages::ahead_bytes() const {
+  std::uint64_t bytes = 0;
   for (std::size_t index = 0; index < ahead_.size(); ++index) {
-    const std::uint64_t chunk_bytes = options_.classes[index].chunk.chunk_bytes;
-    std::vector<Ahead>& ahead = ahead_[index];
-    const std::size_t kept = index == of_class && !ahead.empty() ? 1 : 0;
-    const std::uint64_t own_bytes =
-        ahead_[of_class].empty() ? 0 : options_.classes[of_class].chunk.chunk_bytes;
-    while (ahead_bytes_ - own_bytes > most_bytes && ahead.size() > kept) {
-      ahead.pop_back();
-      ahead_bytes_ -= chunk_bytes;
+    bytes += ahead_[index].size() * options_.classes[index].chunk.chunk_bytes;
+  }
+  return bytes;
+}
+
+// What is for later gives way to the first chunk of a class, which is needed now.
+void HostPages::make_way(std::size_t of_class) {
+  for (std::size_t index = 0; index < ahead_.size(); ++index) {
+    const std::size_t needed = index == of_class ? 1 : 0;
+    while (ahead_[index].size() > needed &&
+           allocated_bytes_ + ahead_bytes() > options_.limit_bytes) {
+      ahead_[index].pop_back();
     }
   }
 }
@@ -180,38 +177,36 @@ void HostPages::touch_ahead(std::size_t of_class,
   const std::uint64_t chunks =
       std::max<std::uint64_t>((lacking + shape.blocks - 1) / shape.blocks, 1);
   const std::uint64_t steps = lacking != 0 ? 0 : (free - blocks) / blocks + 1;
-  std::vector<Ahead>& ahead = ahead_[of_class];
-  std::uint64_t touched_bytes = 0;
-  for (const Ahead& each : ahead) {
-    touched_bytes += each.touched_bytes;
-  }
   const std::uint64_t calls = steps * call.of + call.left;
-  std::uint64_t left_bytes = (chunks * shape.chunk_bytes -
-                              std::min(chunks * shape.chunk_bytes, touched_bytes) + calls - 1) /
-                             calls;
+  const std::uint64_t wanted_bytes = chunks * shape.chunk_bytes;
+  std::uint64_t left_bytes =
+      (wanted_bytes - std::min(wanted_bytes, touched_bytes(of_class)) + calls - 1) / calls;
+  std::vector<Ahead>& ahead = ahead_[of_class];
   for (std::size_t index = 0; left_bytes != 0; ++index) {
-    if (index == ahead.size()) {
-      Huge pages =
-          has_room_for(shape.chunk_bytes) ? make_huge(shape.chunk_bytes) : Huge(nullptr, nullptr);
-      if (!pages) {
-        return;
-      }
-      ahead.push_back({std::move(pages), 0});
-      ahead_bytes_ += shape.chunk_bytes;
+    if (index == ahead.size() &&
+        (allocated_bytes_ + ahead_bytes() + shape.chunk_bytes > options_.limit_bytes ||
+         !begin_ahead(of_class))) {
+      return;
     }
     Ahead& next = ahead[index];
     const std::uint64_t bytes = std::min(left_bytes, shape.chunk_bytes - next.touched_bytes);
-    touch(next.pages.get(), next.touched_bytes + bytes, next.touched_bytes);
+    next.touch(next.touched_bytes + bytes);
     left_bytes -= bytes;
   }
 }
 
+std::uint64_t HostPages::touched_bytes(std::size_t of_class) const {
+  std::uint64_t bytes = 0;
+  for (const Ahead& each : ahead_[of_class]) {
+    bytes += each.touched_bytes;
+  }
+  return bytes;
+}
+
 std::uint64_t HostPages::touched_bytes() const {
   std::uint64_t bytes = 0;
-  for (const std::vector<Ahead>& of_class : ahead_) {
-    for (const Ahead& each : of_class) {
-      bytes += each.touched_bytes;
-    }
+  for (std::size_t index = 0; index < ahead_.size(); ++index) {
+    bytes += touched_bytes(index);
   }
   return bytes;
 }

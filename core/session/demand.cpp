@@ -104,8 +104,7 @@ std::uint64_t SessionState::order_split_tokens(std::uint32_t layer,
 // submit when the last of it is there (fits_at_once()): then nobody waits for a first group, and
 // each copy takes the host as long as a larger one, with an engine waiting behind it.
 std::uint32_t SessionState::copied_pages(std::size_t units) const {
-  const bool at_once = 2 * units <= ring->count() && units <= pages_at_once(plan);
-  return (at_once ? kAtOnceGroups : 1) * plan.group_pages;
+  return (units <= pages_at_once(plan) ? kAtOnceGroups : 1) * plan.group_pages;
 }
 
 // What the ring carries, layer by layer, for steps of these parts: complete pages that are not

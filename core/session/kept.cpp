@@ -61,22 +61,20 @@ Result<void> SessionState::retire(SequenceHistory& history, std::uint64_t tokens
   }
 }
 
-// Blocks of a class that the next step of every sequence takes, as wide as its last one. In a step
-// its own rows come before those.
+// Blocks of a class that the next step of every sequence takes, as wide as its last one. An open
+// step has its own already; the one behind it begins where that ends.
 std::uint64_t SessionState::blocks_ahead(std::size_t of_class) const {
+  const auto missing = [&](const Sequence& sequence, std::uint64_t tokens) {
+    return sequence.history.missing_blocks(of_class, std::min(tokens, options.context_tokens));
+  };
   std::uint64_t blocks = 0;
-  for (SequenceId id = 0; id < sequences.size(); ++id) {
-    const Sequence& sequence = sequences[id];
-    std::uint64_t tokens = sequence.history.committed_tokens() + sequence.rows;
-    if (step) {
-      const auto part = std::find_if(step->parts.begin(),
-                                     step->parts.end(),
-                                     [id](const StepPart& of) { return of.sequence == id; });
-      tokens += part == step->parts.end() ? 0 : part->rows;
-    }
-    blocks += sequence.live ? sequence.history.missing_blocks(
-                                  of_class, std::min(tokens, options.context_tokens))
-                            : 0;
+  for (const Sequence& sequence : sequences) {
+    const std::uint64_t tokens = sequence.history.committed_tokens() + sequence.rows;
+    blocks += sequence.live ? missing(sequence, tokens) : 0;
+  }
+  for (std::size_t index = 0; step && index < step->parts.size(); ++index) {
+    const StepPart& part = step->parts[index];
+    blocks += missing(sequences[part.sequence], part.first_token + 2 * std::uint64_t{part.rows});
   }
   return blocks;
 }

@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <string>
 
 namespace kvspan::cuda_bench {
 
@@ -49,7 +51,12 @@ struct Size {
 };
 
 // What core's planner gives a prompt; narrow chunks in smaller ones are told, not judged.
-constexpr std::uint32_t kPlannedGroupPages = kPromptGroupMax;
+constexpr std::uint32_t kPlanned = kPromptGroupMax;
+
+std::string name_of(const Size& size) {
+  return fmt::format(
+      "A chunk of {} ending at {}K, groups of {}", size.rows, size.tokens / k, size.group_pages);
+}
 
 // Chunks that follow each other; the middle one of those timed ends at `tokens`.
 StepCase chunk_case(const Size& size) {
@@ -80,30 +87,27 @@ std::vector<Row> chunk(const Bench& bench, const Size& size) {
     resident_seconds.push_back(timed.resident_seconds);
   }
   const double resident = spread_of(std::move(resident_seconds)).median;
-  double all = 0.0;  // host memory for rows that come is made ready in some of them
-  for (const double of : seconds) {
-    all += of / static_cast<double>(seconds.size());
-  }
+  // Host memory for rows that come is made ready in some of them, which a median does not show.
+  const double mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) / kTimed;
   const Chunk& middle = times.chunks[kTimed / 2];
   const double peer = layers * prefill_peer_us("A", tokens, rows) * 1e-6 / kTorchShare;
   const double compute = peer == 0.0 ? resident : std::min(resident, peer);
   const double link = static_cast<double>(middle.streamed_bytes) / bench.limits.link_up;
   Row row;
   row.id = "P17";
-  row.what =
-      fmt::format("A chunk of {} ending at {}K, groups of {}", rows, tokens / k, group_pages);
+  row.what = name_of(size);
   row.seconds = spread_of(std::move(seconds));
   row.bytes = middle.streamed_bytes + middle.published_bytes;
   row.value = row.seconds.median / std::max(compute, link);
   row.unit = "x";
   row.better = Better::lower;
-  row.floor = group_pages == kPlannedGroupPages ? 1.10 : 0.0;
-  row.goal = group_pages == kPlannedGroupPages ? 1.03 : 0.0;
+  row.floor = group_pages == kPlanned ? 1.10 : 0.0;
+  row.goal = group_pages == kPlanned ? 1.03 : 0.0;
   row.check = times.check;
   row.details = {{"resident_us", resident * 1e6},
                  {"torch_over_0.6_us", peer * 1e6},
                  {"link_us", link * 1e6},
-                 {"mean_us", all * 1e6},
+                 {"mean_us", mean * 1e6},
                  {"over_own_compute", row.seconds.median / std::max(resident, link)},
                  {"ring_pages", times.plan.ring_slots}};
   const auto& layout = bench.pages.of("A").layout();
@@ -143,7 +147,6 @@ std::vector<Row> both_ways(const Bench& bench) {
 void add_chunks(std::vector<Task>& tasks) {
   // All layers of geometry A share what a chunk costs the host, which counts where chunks are
   // short.
-  constexpr std::uint32_t kPlanned = kPlannedGroupPages;
   for (const Size size : {Size{32 * k, 256, 16, kPlanned},
                           {32 * k, 256, 16, 32},
                           {32 * k, 512, 16, kPlanned},
@@ -152,12 +155,7 @@ void add_chunks(std::vector<Task>& tasks) {
                           {128 * k, 2048, 4, kPlanned},
                           {128 * k, 2048, 4, 32},
                           {1024 * k, 2048, 2, kPlanned}}) {
-    tasks.push_back({"P17",
-                     fmt::format("A chunk of {} ending at {}K, groups of {}",
-                                 size.rows,
-                                 size.tokens / k,
-                                 size.group_pages),
-                     [size](const Bench& bench) {
+    tasks.push_back({"P17", name_of(size), [size](const Bench& bench) {
                        return chunk(bench, bench.small ? Size{2048, 256, 4, kPlanned} : size);
                      }});
   }

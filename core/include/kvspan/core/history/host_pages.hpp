@@ -99,14 +99,18 @@ class HostPages {
   struct Ahead {
     Huge pages{nullptr, nullptr};
     std::uint64_t touched_bytes = 0;
+
+    void touch(std::uint64_t end_bytes);
   };
 
   [[nodiscard]] bool is_imported() const { return backend_.info().import_alignment != 0; }
 
   [[nodiscard]] Result<void> grow(std::size_t of_class);
   [[nodiscard]] Result<Chunk> make_chunk(std::size_t of_class);
-  void keep_ahead_within(std::size_t of_class, std::uint64_t most_bytes);
-  [[nodiscard]] bool has_room_for(std::uint64_t chunk_bytes) const;
+  [[nodiscard]] bool begin_ahead(std::size_t of_class);
+  void make_way(std::size_t of_class);
+  [[nodiscard]] std::uint64_t ahead_bytes() const;
+  [[nodiscard]] std::uint64_t touched_bytes(std::size_t of_class) const;
 
   Backend backend_;
   HostPagesOptions options_;
@@ -118,7 +122,6 @@ class HostPages {
   std::vector<std::vector<HostBlock>> free_;  // [class], with room for all blocks of the class
   std::vector<std::uint64_t> made_;           // [class] blocks of all chunks
   std::vector<std::vector<Ahead>> ahead_;     // [class] in the order of their use
-  std::uint64_t ahead_bytes_ = 0;             // of all of those, touched or not
 };
 
 }  // namespace kvspan
